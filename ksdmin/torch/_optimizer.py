@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from scipy.optimize import OptimizeWarning
@@ -63,21 +63,6 @@ RANDOM = (
 )
 SHORTEST = 2  # history length of a run whose records are not used
 NO_RATE = "KSD has no learning rate: setting lr (by a scheduler?) has no effect"
-
-
-class Kept(NamedTuple):
-    """What a step leaves to the next one in this process, beside what is saved."""
-
-    # The run, without the closure. What it has recorded on the device is worth many steps.
-    loop: Loop
-    options: Options  # those of its steps
-    saved: Any  # how its state was saved
-
-    def goes_on(self, x: Tensor, options: Options, saved: Any) -> bool:
-        """Whether this is the saved run, with these options, at the present parameters."""
-        state = self.loop.state
-        same = self.saved is saved and self.options == options and self.loop.run.space.holds(x)
-        return same and state is not None and not never_finite(state)
 
 
 class KSD(Optimizer):
@@ -154,7 +139,10 @@ class KSD(Optimizer):
 
     _said: frozenset[str] = frozenset()
     _eager = True  # until a closure calls backward(): see Closure
-    _kept: Kept | None = None  # by this process: a copy, or one that is loaded, does without
+    # What a step leaves to the next one in this process, beside what is saved: the run, without the
+    # closure (what it has recorded on the device is worth many steps), its options, and how its
+    # state was saved. A copy, or one that is loaded, does without.
+    _kept: tuple[Loop, Options, Any] | None = None
 
     def __init__(self, params: Any, *, iterations: int = 1, **options: Any) -> None:
         _refuse(options)
@@ -240,7 +228,11 @@ class KSD(Optimizer):
         refuse_inference_mode()
         parameters = FlatParameters(self._tensors())
         refuse_autocast(parameters.tensors[0].device, "and put autocast into the closure")
-        self._check_parameters(parameters)
+        if self._saved.get("sizes", parameters.sizes) != parameters.sizes:
+            raise ValueError(
+                "KSD: the parameters that require a gradient, or their sizes, have changed since "
+                "the last step: make a new optimizer"
+            )
         iterations, options = self._options()
         with torch.no_grad():
             called = Closure(closure, parameters, eager=self._eager)
@@ -288,12 +280,13 @@ class KSD(Optimizer):
 
     def _taken_up(self, closure: Closure, x: Tensor, options: Options) -> Loop:
         """The run, continued with a new closure, which has been called at `x`."""
-        saved, kept = self._saved.get("state"), self._kept
-        if kept is not None and kept.goes_on(x, options, saved):
-            loop = kept.loop
-        else:
+        saved, loop = self._saved.get("state"), None
+        if self._kept is not None and self._kept[1] == options and self._kept[2] is saved:
+            loop = self._kept[0]
+        state = None if loop is None else loop.state
+        if loop is None or state is None or never_finite(state) or not loop.run.space.holds(x):
             loop = self._loaded(closure, x, options, saved)
-        state = loop.state
+            state = loop.state
         if state is not None:
             here = Evaluated(x, state.here.idx, *closure.value_and_gradient(x))
             same = is_same_function(loop.run.space, state.here, here)
@@ -326,7 +319,7 @@ class KSD(Optimizer):
         state = changed(loop.state, ledger=changed(ledger, best=None))  # only results use it
         encoded = encode(state, {"problem": ledger.problem})
         loop.leave_problem()
-        self._kept = Kept(loop, options, encoded)
+        self._kept = loop, options, encoded
         saved: Any = {
             "state": encoded,
             "status": None if loop.status is None else int(loop.status),
@@ -337,15 +330,6 @@ class KSD(Optimizer):
 
     def _tensors(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
-
-    def _check_parameters(self, parameters: FlatParameters) -> None:
-        """Raise for parameters that do not belong to the state."""
-        sizes = self._saved.get("sizes", parameters.sizes)
-        if sizes != parameters.sizes:
-            raise ValueError(
-                "KSD: the parameters that require a gradient, or their sizes, have changed since "
-                "the last step: make a new optimizer"
-            )
 
     def _options(self) -> tuple[int, Options]:
         """The options in the groups, where a user may have changed them."""

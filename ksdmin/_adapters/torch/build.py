@@ -25,21 +25,8 @@ from ksdmin._adapters.arguments import (
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.flat_problem import WORKING_COPIES, FlatProblem, draw_seed
-from ksdmin._adapters.torch.checks import (
-    check_gradients_found,
-    check_inner_derivatives,
-    check_model,
-    check_values,
-    fault_of_products,
-    reads_parameters_again,
-)
-from ksdmin._adapters.torch.costs import (
-    Costs,
-    bytes_per_sample,
-    chunk_budget,
-    costs_of,
-    counted_value,
-)
+from ksdmin._adapters.torch import checks
+from ksdmin._adapters.torch.costs import Costs, chunk_budget, costs_of, counted_value
 from ksdmin._adapters.torch.data.samples import (
     EpochSamples,
     Samples,
@@ -58,7 +45,6 @@ from ksdmin._adapters.torch.kernels import Kernels
 from ksdmin._adapters.torch.kronecker import KroneckerKernel, kronecker_kernel
 from ksdmin._adapters.torch.matrices import jacobian_rows, matrix_kernel
 from ksdmin._adapters.torch.model_and_loss import (
-    First,
     ResidualModel,
     check_outputs,
     kernels_of,
@@ -66,11 +52,17 @@ from ksdmin._adapters.torch.model_and_loss import (
     probe_of,
     residual_kernels,
 )
-from ksdmin._adapters.torch.model_calls import BATCH_SAMPLES, check_output, seeded_generators
+from ksdmin._adapters.torch.model_calls import (
+    BATCH_SAMPLES,
+    FEWEST_SAMPLES,
+    check_output,
+    seeded_generators,
+)
 from ksdmin._adapters.torch.plain_function import FlatFunction, TorchFunctionProblem
 from ksdmin._adapters.torch.probing import Probing, lean_convolutions_work
-from ksdmin._adapters.torch.problem import Findings, InDouble, TorchProblem, refuse_inference_mode
+from ksdmin._adapters.torch.problem import InDouble, TorchProblem, refuse_inference_mode
 from ksdmin._adapters.torch.sums import SampleSums
+from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import as_subsets
 from ksdmin._problem.user_values import as_generator
 
@@ -99,14 +91,11 @@ def build(asked: Arguments) -> TorchProblem | TorchFunctionProblem | BlockProble
     group = asked.process_group
     asked = replace(asked, model=unwrapped(asked.model, group))
 
-    def make(data: Any, stacklevel: int) -> TorchProblem:
-        in_processes = None if group is None else "process_group="
-        check_model(asked.model, stacklevel=stacklevel, without_batches=in_processes)
-        return _model(replace(asked, data=data), stacklevel)
+    def make(data: Any) -> TorchProblem:
+        checks.check_model(asked.model, without_batches=None if group is None else "process_group=")
+        return _model(replace(asked, data=data))
 
-    if group is None:
-        return make(asked.data, 4)
-    return of_all_processes(asked, make)
+    return make(asked.data) if group is None else of_all_processes(asked, make)
 
 
 def _turning(problem: P, asked: Arguments, in_double: Callable[[], FlatProblem]) -> P:
@@ -145,7 +134,7 @@ def _require_model(asked: Arguments) -> None:
         )
 
 
-def _model(asked: Arguments, stacklevel: int) -> TorchProblem:
+def _model(asked: Arguments) -> TorchProblem:
     """The problem of a model and its loss."""
     model = FlatModel(asked.model, asked.params, asked.precision)
     if is_function_of_epoch(asked.data):
@@ -154,10 +143,10 @@ def _model(asked: Arguments, stacklevel: int) -> TorchProblem:
     samples = samples_of(asked.data, like, has_targets, asked.memory_budget, asked.sample_weight)
     asked = replace(asked, data=None)  # the samples hold them, or a copy
     again = _again(asked)
-    kernels, first = kernels_of(model, samples, asked, stacklevel=stacklevel + 1)
+    kernels, z = kernels_of(model, samples, asked)
     if asked.process_group is None:  # otherwise one process may have only such samples
         samples.check_weights()
-    problem = _of_samples(kernels, first, samples, asked)
+    problem = _of_samples(kernels, z, samples, asked)
     return _turning(problem, asked, partial(_model_in_double, model, samples, again))
 
 
@@ -169,8 +158,8 @@ def _model_in_double(
     with model.modes.in_force():  # the copy keeps them
         model, asked = model.of(doubled(model.model)), replace(asked, loss=doubled(asked.loss))
     check_outputs(model, samples)
-    kernels, first = kernels_of(model, samples, asked, stacklevel=1)
-    return _of_samples(kernels, first, samples, _again(asked))
+    kernels, z = kernels_of(model, samples, asked)
+    return _of_samples(kernels, z, samples, _again(asked))
 
 
 # Blocks of residuals
@@ -187,12 +176,12 @@ def _blocks(asked: Arguments) -> BlockProblem:
     params = params if params is None or isinstance(params, (str, Tensor)) else list(params)
     asked = replace(asked, model=model, params=params)
 
-    def make(blocks: Sequence[Block], stacklevel: int) -> BlockProblem:
-        check_model(model, stacklevel=stacklevel, without_batches="residuals=")
+    def make(blocks: Sequence[Block]) -> BlockProblem:
+        checks.check_model(model, without_batches="residuals=")
         return _own_blocks(blocks, asked)
 
     if asked.process_group is None:
-        return make(blocks, 5)
+        return make(blocks)
     return blocks_of_all_processes(asked, blocks, make)
 
 
@@ -225,9 +214,9 @@ def _of_blocks(
     terms = []
     for number, (model, samples) in enumerate(parts):
         with noting_block(number):
-            kernels, first = residual_kernels(model, probe_of(samples), of_block.curvature)
-            problem = _of_samples(kernels, first, samples, of_block)
-        terms.append(Term(problem, model.block.weight, math.prod(first.z.shape[1:])))
+            kernels, z = residual_kernels(model, probe_of(samples), of_block.curvature)
+            problem = _of_samples(kernels, z, samples, of_block)
+        terms.append(Term(problem, model.block.weight, math.prod(z.shape[1:])))
     penalty = l2_vector(asked.l2, parts[0][0])
     return BlockProblem(terms, penalty if bool(penalty.any()) else None, asked.precond)
 
@@ -281,81 +270,66 @@ def _function_in_double(function: FlatFunction, asked: Arguments) -> TorchFuncti
 
 
 def _of_samples(
-    kernels: Kernels, first: First, samples: Samples | EpochSamples, asked: Arguments
+    kernels: Kernels, at_x0: Tensor, samples: Samples | EpochSamples, asked: Arguments
 ) -> TorchProblem:
-    """The problem of a model and its samples, after a first pass over a few samples."""
-    model, precond = kernels.model, asked.precond
-    probing, found = _probe(
-        kernels, first, samples, asked.memory_budget, precond if isinstance(precond, str) else None
-    )
-    if isinstance(precond, str):
-        precond = "diagonal" if kernels.diagonal or kernels.diagonal_later else None
-    graphs = model.device.type == "cuda" if asked.graphs is None else asked.graphs
-    most = found.max_rows(model)
-    if model.batch_norms:
-        most = min(most, BATCH_SAMPLES)
-    sums = SampleSums(
-        kernels,
-        samples,
-        max_rows=int(asked.chunk_size or most),
-        max_kept_samples=found.max_kept_samples,
-        graphs=samples.one_shape and not kernels.is_scalar and graphs,
-        seed=draw_seed(asked.rng),
-    )
-    curvature = asked.curvature if callable(asked.curvature) else kernels.curvature
-    problem = TorchProblem(model, sums, curvature, l2_vector(asked.l2, model), precond, found)
-    check_values(problem, probing)
-    return problem
-
-
-def _probe(
-    kernels: Kernels,
-    first: First,
-    samples: Samples | EpochSamples,
-    memory_budget: float | None,
-    precond: str | None,
-) -> tuple[Probing, Findings]:
-    """Examine the model with a few samples, and set up the kernel of the preconditioner."""
+    """The problem of a model and its samples: what a few of these show decides how it computes."""
     model = kernels.model
-    budget = chunk_budget(model.device) if memory_budget is None else memory_budget
+    wanted = asked.precond if isinstance(asked.precond, str) else None
+    budget = asked.memory_budget
+    budget = chunk_budget(model.device) if budget is None else budget
     probe = probe_of(samples)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         counted = counted_value(kernels, probe)
         with noting_targets(probe[1], samples):
             probing = Probing(kernels, probe)
-            check_gradients_found(probing)
+            checks.check_gradients_found(probing)
         if kernels.values_need_grad:
-            check_inner_derivatives(probing)
-        model.recomputes = reads_parameters_again(probing)
-        kernels.fault = fault_of_products(probing)
-        nonlinear = model.is_nonlinear(probe[0], first.z, probing.forward.z.detach())
+            checks.check_inner_derivatives(probing)
+        model.recomputes = checks.reads_parameters_again(probing)
+        kernels.fault = checks.fault_of_products(probing)
+        nonlinear = model.is_nonlinear(probe[0], at_x0, probing.forward.z.detach())
         kernels.lean_convolutions = lean_convolutions_work(probing)
-        kept = kernels.bytes_per_sample = first.bytes_per_sample or bytes_per_sample(kernels, probe)
         rows_wanted = nonlinear or isinstance(model, ResidualModel)  # other blocks may need them
         costs = costs_of(kernels, counted if rows_wanted else None, len(probe[2]))
-        kernels.factors = factors = _factors(probing, samples, precond, nonlinear, costs)
-        kernel = None
-        if precond is not None and not model.batch_norms:  # samples have no separate gradients
+        kernels.factors = factors = _factors(probing, samples, wanted, nonlinear, costs)
+        # the samples that fit into memory: of products, and of a chunk
+        kept = most = max(1, int(budget // (WORKING_COPIES * kernels.bytes_per_sample)))
+        if wanted is not None and not model.batch_norms:  # samples have no separate gradients
             if factors is None or model.is_random:
-                kernel = diagonal_kernel(probing, budget)
+                kernels.diagonal = diagonal = diagonal_kernel(probing, budget)
+                if model.is_random and diagonal is not None and diagonal.max_samples is not None:
+                    most = min(most, diagonal.max_samples)  # masks are drawn for a whole chunk
             else:  # for a run without factors that asks for it
-                kernels.diagonal_later = partial(_diagonal_later, kernels, samples, budget)
-        kernels.diagonal = kernel
-        max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
-        matrix = None if nonlinear else matrix_kernel(probing, max_kept_samples, budget)
+                kernels.make_diagonal = partial(_diagonal_later, kernels, samples, budget)
+        matrix = None if nonlinear else matrix_kernel(probing, kept, budget)
         rows = jacobian_rows(probing, budget) if rows_wanted else None
         if rows is not None:
             kernels.rows, kernels.slopes = rows.rows, rows.slopes
-    return probing, Findings(
-        nonlinear,
-        kept,
-        max_kept_samples=max_kept_samples,
-        max_gradients=None if kernel is None else kernel.max_samples,
-        matrix=matrix,
-        rows=rows,
-        blocks=None if factors is None else factors.blocks,
-        costs=costs,
+    graphs = model.device.type == "cuda" if asked.graphs is None else asked.graphs
+    sums = SampleSums(
+        kernels,
+        samples,
+        max_rows=int(asked.chunk_size or min(most, BATCH_SAMPLES if model.batch_norms else most)),
+        max_kept_samples=kept,
+        graphs=samples.one_shape and not kernels.is_scalar and graphs,
+        seed=draw_seed(asked.rng),
     )
+    if wanted is not None:
+        asked = replace(asked, precond="diagonal" if kernels.has_diagonal else None)
+    traits = Traits(
+        nonlinear=nonlinear,
+        matrix_memory=chunk_budget(model.device) if model.x0.is_cuda else None,
+        product_cost=costs.product,
+        call_cost=costs.call,
+        least_set=costs.least_set,
+        fewest_samples=FEWEST_SAMPLES if model.batch_norms else 1,
+        has_factors=factors is not None,
+    )
+    curvature = asked.curvature if callable(asked.curvature) else kernels.curvature
+    l2 = l2_vector(asked.l2, model)
+    problem = TorchProblem(kernels, sums, l2, traits, asked.precond, curvature, matrix, rows)
+    checks.check_values(problem, probing)
+    return problem
 
 
 def _diagonal_later(
@@ -396,7 +370,8 @@ def l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
         return model.x0.new_tensor(float(l2))
     weights = torch.zeros_like(model.x0)
     for name, weight in l2.items():
-        slices = model.slices_of(name)
+        every, inside = model.slices().items(), f"{name}."
+        slices = [part for own, part in every if own == name or own.startswith(inside)]
         if not slices:
             raise ValueError(f"l2: the model has no trainable parameter or module {name!r}")
         for part in slices:

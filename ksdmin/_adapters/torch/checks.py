@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, suppress
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,9 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 from ksdmin._adapters.arguments import check_deterministic
 from ksdmin._adapters.flat_problem import warn_if_constant
-from ksdmin._adapters.torch.costs import SavedBytes
+from ksdmin._adapters.torch.costs import Computed, Kept, SavedBytes
 from ksdmin._adapters.torch.data.arrays import TARGETS_PER_READ, same
-from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.flat_model import FlatModel, random_direction
 from ksdmin._adapters.torch.kernels import (
     OF_THE_MODEL,
     OWN_PRODUCTS,
@@ -44,7 +42,7 @@ from ksdmin._adapters.torch.model_calls import (
 from ksdmin._adapters.torch.probing import Probing
 from ksdmin._adapters.trees import tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
-from ksdmin._problem.user_values import add_note
+from ksdmin._problem.user_values import add_note, frames_to_the_user
 
 # Nonlinearities at the end of a model that belong to the loss: for each loss the name of the node
 # in the autograd graph, what it is, and the loss that contains it.
@@ -69,14 +67,13 @@ _MEAN_SAMPLES = 32  # for a loss that is already a mean: each sample is computed
 _IGNORED = -100  # the label that HuggingFace's models leave out of their mean
 
 
-def check_model(model: nn.Module, stacklevel: int, without_batches: str | None = None) -> None:
+def check_model(model: nn.Module, without_batches: str | None = None) -> None:
     """Raise for modules that do not fit into a flat vector, or cannot be evaluated in batches.
 
     `without_batches` is the argument, if any, that does not work with statistics of a batch.
     """
     for name, module in model.named_modules():
-        reason = _refusal(module, without_batches)
-        if reason:
+        if reason := _refusal(module, without_batches):
             raise ValueError(f"{type(module).__name__} {name!r} {reason}")
         if isinstance(module, _BatchNorm) and _lacks_statistics(module):
             warnings.warn(
@@ -84,7 +81,7 @@ def check_model(model: nn.Module, stacklevel: int, without_batches: str | None =
                 "it normalises nothing (mean 0, variance 1). To train with the statistics of each "
                 f"batch, call model.train() before from_torch. {_TAKE_STATISTICS}.",
                 UserWarning,
-                stacklevel=stacklevel + 1,
+                stacklevel=frames_to_the_user(),
             )
 
 
@@ -132,30 +129,33 @@ NO_COLUMN = "A sample is a row: inputs of one feature are a column, X[:, None]."
 NOT_FLOAT = "The inputs are whole numbers: pass X.float()."
 
 
-def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes | None]:
+def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, Kept]:
     """The outputs for a few samples, and what is kept for a backward pass.
 
     Raises for a model that writes into its buffers. Sets ``model.is_random``, whether it draws from
     torch's global generators, and ``model.writes_into_inputs``.
     """
     buffers = {name: buffer.clone() for name, buffer in model.model.named_buffers()}
-    writes = _writes(model)
+    writes = [buffer._version for buffer in model.model.buffers()]
     before = generator_states(model.device)
     copies = tree_map(Tensor.clone, inputs)
     autocast = SeesAutocast(model.device.type)
     parameters = model.leaves(model.x0)
     saved, outputs = SavedBytes(parameters), None
+    kept: Kept = saved
     try:
         with autocast if model.precision != "bfloat16" else nullcontext():
             with suppress(RuntimeError), saved.watching():  # which torch.func does not accept
-                outputs = model.outputs(parameters, copies)
-            hooked = outputs is not None and not saved.was_read
-            if not hooked:  # hooks change a derivative in the model
+                outputs = model(parameters, copies, raw=True)
+            if outputs is None or saved.was_read:  # hooks change a derivative in the model
+                kept = Computed() if outputs is None else saved
                 copies = tree_map(Tensor.clone, inputs)
                 set_generator_states(before, model.device)
-                outputs = model.outputs(parameters, copies)
+                with kept.watching() if outputs is None else nullcontext():
+                    outputs = model(parameters, copies, raw=True)
     except Exception as error:
-        add_note(error, f"the model was called with {_described(inputs)}")
+        forms = tree_map(lambda leaf: f"{leaf.dtype} {tuple(leaf.shape)}", inputs)
+        add_note(error, f"the model was called with {forms}".replace("'", ""))
         add_note(error, NO_FLAG, "does not require grad")
         add_note(error, ONE_DICT, "must be Tensor, not dict")
         if hint := _hint(error, tree_leaves(inputs)):
@@ -169,9 +169,11 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
     after = generator_states(model.device)
     model.is_random = not all(map(torch.equal, before, after))
     model.writes_into_inputs = any(leaf._version for leaf in tree_leaves(copies))
-    if _writes(model) != writes:  # the same numbers, perhaps, at the start only
+    if [
+        buffer._version for buffer in model.model.buffers()
+    ] != writes:  # the same numbers, perhaps, at the start only
         with model.restored_randomness():
-            model.outputs(model.leaves(model.near_x0()), tree_map(Tensor.clone, inputs))
+            model(model.leaves(model.near_x0()), tree_map(Tensor.clone, inputs), raw=True)
     for name, buffer in model.model.named_buffers():
         if name not in buffers or not same(buffer, buffers[name]):
             raise ValueError(
@@ -179,7 +181,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
                 "pass, which makes it another function every time. Put it (or the module that "
                 "does so) into eval mode: model.eval()"
             )
-    return outputs, saved if hooked else None
+    return outputs, kept
 
 
 def _hint(error: Exception, inputs: list[Tensor]) -> str:
@@ -190,11 +192,6 @@ def _hint(error: Exception, inputs: list[Tensor]) -> str:
         return NO_COLUMN
     whole = any(not leaf.is_floating_point() and not leaf.is_complex() for leaf in inputs)
     return NOT_FLOAT if whole and "must have the same dtype" in message else ""
-
-
-def _writes(model: FlatModel) -> list[int]:
-    """How often each buffer has been written into."""
-    return [buffer._version for buffer in model.model.buffers()]
 
 
 class SeesAutocast(TorchFunctionMode):
@@ -211,13 +208,7 @@ class SeesAutocast(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _described(inputs: Any) -> str:
-    """The inputs in words: names, dtypes and shapes."""
-    forms = tree_map(lambda leaf: f"{leaf.dtype} {tuple(leaf.shape)}", inputs)
-    return str(forms).replace("'", "")
-
-
-def warn_of_output_nonlinearity(z: Tensor, loss: Any, curvature: Any, stacklevel: int) -> None:
+def warn_of_output_nonlinearity(z: Tensor, loss: Any, curvature: Any) -> None:
     """Warn of a nonlinearity at the end of the model that belongs to the loss."""
     loss = as_loss_module(loss)
     kind, ending, better = _OUTPUT_NONLINEARITIES.get(type(loss), ("", "", ""))
@@ -239,10 +230,10 @@ def warn_of_output_nonlinearity(z: Tensor, loss: Any, curvature: Any, stacklevel
             f"The model ends in {ending}, and {type(loss).__name__} applies it, too. Drop it from "
             "the model, which should return logits."
         )
-    warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
+    warnings.warn(message, UserWarning, stacklevel=frames_to_the_user())
 
 
-def warn_of_targets(targets: Any, loss: Any, stacklevel: int) -> None:
+def warn_of_targets(targets: Any, loss: Any) -> None:
     """Warn of targets for which a loss of yes and no has no minimum, such as -1 and 1."""
     if type(as_loss_module(loss)) is not nn.BCEWithLogitsLoss or not isinstance(targets, Tensor):
         return
@@ -252,60 +243,53 @@ def warn_of_targets(targets: Any, loss: Any, stacklevel: int) -> None:
             f"BCEWithLogitsLoss: among the first targets are {low:g} and {high:g}, but it expects "
             "0 and 1, and is unbounded below for others. For -1 and 1 give (y + 1) / 2.",
             UserWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=frames_to_the_user(),
         )
 
 
 def check_values(problem: Any, probing: Probing) -> None:
     """Raise for values that are not deterministic, no mean over samples, or of other parameters."""
-    model, first_samples = probing.kernels.model, problem._sums.samples.first
+    model, sums, x = probing.kernels.model, problem._sums, probing.x
+    first_samples = sums.samples.first
     samples = first_samples(0, _CHECK_SAMPLES)
     _check_loss(probing)
     if not probing.gradient().any():
-        warn_if_constant(problem, problem.x0, _direction(problem.x0, 3), samples)
+        warn_if_constant(problem, problem.x0, random_direction(problem.x0, 3), samples)
     name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
-    x = probing.x
+    n, known, total = samples.shape[0], len(probing.chunk[2]), float(probing.total.detach())
+
+    def sum_over(start: int, stop: int) -> float:
+        idx = sums.samples.indices(first_samples(start, stop))
+        return float(sums.total("value", x, idx, model.precision)[0])
+
     mixes = model.is_random or probing.kernels.is_scalar
-    if not mixes and not model.batch_norms and _is_known_sum(problem, probing, samples, tolerance):
-        return
+    if not mixes and not model.batch_norms and n > known:
+        together, apart = sum_over(0, n), total + sum_over(known, n)
+        if abs(together - apart) <= tolerance * max(abs(together), abs(apart)):
+            return  # the loss is the same in every call, and a sum over samples
     if mixes or not model.batch_norms:
         first, second = problem.value(x, samples), problem.value(x, samples)
     else:  # the same batch as before
-        first, known = float(probing.total.detach()), first_samples(0, len(probing.chunk[2]))
-        second = _total(problem, probing, known)
+        first, second = total, sum_over(0, known)
     check_deterministic(name, first, second, tolerance, _SEEDED)
-    half = samples.shape[0] // 2
-    if problem._sums._kernels.is_scalar:
+    if probing.kernels.is_scalar:
         _check_mean_losses(problem, model, x)
-    elif not model.is_random and half >= 1 and tracking(model.batch_norms) == model.batch_norms:
-        halves = first_samples(0, half), first_samples(half, samples.shape[0])
+    elif not model.is_random and n >= 2 and tracking(model.batch_norms) == model.batch_norms:
+        halves = first_samples(0, n // 2), first_samples(n // 2, n)
         with ExitStack() as stack:
             if model.batch_norms:  # samples may not be mixed otherwise
-                stack.enter_context(problem._sums.without_graphs())
+                stack.enter_context(sums.without_graphs())
                 stack.enter_context(model.modes.in_eval(model.batch_norms))
                 first = problem.value(x, samples)
-            _check_batches(problem, x, halves, first, tolerance, name)
-
-
-def _is_known_sum(problem: Any, probing: Probing, samples: Any, tolerance: float) -> bool:
-    """Whether the sum over some samples equals those of a pass of the first ones and another one.
-
-    Then the loss is the same in every call, and a sum over samples.
-    """
-    sums, n, known = problem._sums, samples.shape[0], len(probing.chunk[2])
-    if n <= known:
-        return False
-    together = _total(problem, probing, samples)
-    rest = _total(problem, probing, sums.samples.first(known, n))
-    apart = float(probing.total.detach()) + rest
-    return abs(together - apart) <= tolerance * max(abs(together), abs(apart))
-
-
-def _total(problem: Any, probing: Probing, samples: Any) -> float:
-    """The sum of the losses, as a run computes it."""
-    sums, precision = problem._sums, probing.kernels.model.precision
-    idx = sums.samples.indices(samples)
-    return float(sums.total("value", probing.x, idx, precision)[0])
+            apart = sum(half.shape[0] / n * problem.value(x, half) for half in halves)
+        if abs(first - apart) > tolerance * max(abs(first), abs(apart)):
+            raise ValueError(
+                f"{name}, or its loss, mixes its samples: the mean loss of {n} is {first!r}, but "
+                f"{apart!r} if computed in two batches. The samples must lie along the first axis "
+                "(batch_first=True), and neither the outputs nor the loss of one may depend on "
+                "another: in a loss or residual of your own, shapes such as (n, 1) and (n,) "
+                "broadcast to (n, n)"
+            )
 
 
 def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
@@ -352,45 +336,20 @@ def _with_ignored_labels(source: Any) -> Tensor:
     return torch.cat(found)[:_MEAN_SAMPLES] if found else torch.zeros(0, dtype=torch.int64)
 
 
-def _check_batches(
-    problem: Any,
-    x: Tensor,
-    batches: tuple[Any, ...],
-    together: float,
-    tolerance: float,
-    name: str,
-) -> None:
-    """Raise if the mean loss differs when it is computed in batches."""
-    n = sum(batch.shape[0] for batch in batches)
-    apart = sum(batch.shape[0] / n * problem.value(x, batch) for batch in batches)
-    if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
-        raise ValueError(
-            f"{name}, or its loss, mixes its samples: the mean loss of {n} is {together!r}, but "
-            f"{apart!r} if computed in two batches. The samples must lie along the first axis "
-            "(batch_first=True), and neither the outputs nor the loss of one may depend on "
-            "another: in a loss or residual of your own, shapes such as (n, 1) and (n,) broadcast "
-            "to (n, n)"
-        )
-
-
 def _check_loss(probing: Probing) -> None:
     """Raise for a loss that reads parameters: it would see the model's old values."""
     kernels, model, forward = probing.kernels, probing.kernels.model, probing.forward
     with model.arithmetic(model.precision):
         z = forward.z.detach().requires_grad_()
         read = _leaves(kernels.losses(z, detached(forward.targets), len(forward.w)))
-    fixed = {id(parameter) for parameter in model.model.parameters()}
     for name, parameter in model.variables().items():
-        fixed.discard(id(parameter))
         if id(parameter) in read:
             raise ValueError(
                 f"the loss reads the parameter {name!r} of the model, which it would see at its "
                 "old value: use l2=, or write the whole objective as a plain function: "
                 "ksdmin.from_torch(fun, x0=model)"
             )
-    own = [tensor for key, tensor in read.items() if key not in fixed and tensor is not z]
-    if own:
-        raise ValueError(_own_parameters(kernels.loss.losses, own))
+    _refuse_others("the loss reads", [one for one in read.values() if one is not z], model)
 
 
 def _leaves(result: Tensor) -> dict[int, Tensor]:
@@ -404,48 +363,22 @@ def check_parameters_are_the_models(r: Tensor, model: FlatModel) -> None:
 
     Tensors that are no parameters may be points that the residuals differentiate in.
     """
-    own = {id(parameter) for parameter in model.model.parameters()}
-    others = [
-        leaf
-        for key, leaf in _leaves(r).items()
-        if isinstance(leaf, nn.Parameter) and key not in own
-    ]
-    if others:
-        shapes = ", ".join(str(tuple(parameter.shape)) for parameter in others)
-        raise ValueError(
-            f"the residuals read parameters (of shape {shapes}) that are not the model's: they "
-            "would not be optimised. Put them into the model (model.c = torch.nn.Parameter(...)), "
-            "or freeze them (requires_grad_(False))"
-        )
-
-
-def _own_parameters(losses: Any, own: list[Tensor]) -> str:
-    """The message about a loss that has parameters of its own."""
-    for loss in _applied(losses):
-        named = loss.named_parameters() if isinstance(loss, nn.Module) else ()
-        names = [repr(name) for name, parameter in named if any(parameter is one for one in own)]
-        if names:
-            return (
-                f"the loss {type(loss).__name__} has parameters of its own ({', '.join(names)}), "
-                "which would not be optimised: freeze them (requires_grad_(False)), or put them "
-                "into the model"
-            )
-    shapes = ", ".join(str(tuple(tensor.shape)) for tensor in own)
-    return (
-        f"the loss reads tensors that require a gradient (of shape {shapes}) and are not "
-        "parameters of the model: they would not be optimised. Detach them, or put them into the "
-        "model"
+    _refuse_others(
+        "the residuals read", [p for p in _leaves(r).values() if isinstance(p, nn.Parameter)], model
     )
 
 
-def _applied(function: Any) -> Iterator[Any]:
-    """A function, and the arguments of a partial application."""
-    yield function
-    for argument in getattr(function, "args", ()) if isinstance(function, partial) else ():
-        yield from _applied(argument)
-
-
-# The backward pass
+def _refuse_others(reads: str, tensors: list[Tensor], model: FlatModel) -> None:
+    """Raise for tensors that require a gradient and are not the model's."""
+    own = {id(parameter) for parameter in model.model.parameters()}
+    others = [tensor for tensor in tensors if id(tensor) not in own]
+    if others:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in others)
+        raise ValueError(
+            f"{reads} parameters or tensors that require a gradient (of shape {shapes}) and are "
+            "not the model's: they would not be optimised. Put them into the model (model.c = "
+            "torch.nn.Parameter(...)), or freeze them (requires_grad_(False), .detach())"
+        )
 
 
 # Relative difference between two numbers that are equal up to rounding, by precision.
@@ -455,11 +388,6 @@ _TOLERANCE = {"highest": 1e-4, "high": 1e-2, "bfloat16": 1e-1}
 _STEP = 1e-6
 # A difference this many times larger than by chance is real.
 MANY = 10.0
-NO_GRAPH = (
-    "A derivative within the model or the residuals needs create_graph=True: "
-    "torch.autograd.grad(u.sum(), x, create_graph=True). (retain_graph=True would hide it, and "
-    "the gradient would be wrong.)"
-)
 _MAX_DIFFERENCE = 1e-2
 
 
@@ -470,14 +398,14 @@ def check_gradients_found(probing: Probing) -> None:
         g = probing.gradients()
     except RuntimeError as error:
         if "second time" in str(error):  # the graph of a derivative in the model is freed
-            error.add_note(NO_GRAPH)
+            error.add_note(RETAINED)
         raise
     missing = [name for name, piece in zip(model.slices(), g, strict=True) if piece is None]
     if not missing:
         return
     moved, slices = probing.x.clone(), model.slices()
     for name in missing:
-        moved[slices[name]] += _direction(moved[slices[name]], 3)
+        moved[slices[name]] += random_direction(moved[slices[name]], 3)
     with model.restored_randomness():
         there = kernels.value(moved, probing.chunk)[0]
     change = abs(float(there - probing.total.detach()))
@@ -544,11 +472,11 @@ def fault_of_products(probing: Probing) -> str | None:
 def _fault_of_jacobian(probing: Probing) -> str | None:
     """J v, from differentiating the backward pass, and J^T u, from the backward pass itself."""
     model, forward = probing.kernels.model, probing.forward
-    v = _direction(probing.x, 1)
+    v = random_direction(probing.x, 1)
     with explained(OF_THE_MODEL):
         jvp, vjp = probing.kernels.jacobian(forward.z, forward.parameters)
         Jv = jvp(v)
-        u = _direction(Jv, 2)
+        u = random_direction(Jv, 2)
         here, there = float(u.flatten() @ Jv.flatten()), float(vjp(u) @ v)
     scale = max(float(u.norm() * Jv.norm()), abs(there))
     if abs(here - there) > _TOLERANCE[model.precision] * scale:
@@ -559,7 +487,7 @@ def _fault_of_jacobian(probing: Probing) -> str | None:
 def _fault_of_hessian(probing: Probing) -> str | None:
     """Check that the product is symmetric and, in float64, equals a difference of gradients."""
     kernels, model, x = probing.kernels, probing.kernels.model, probing.x
-    u, v = _direction(x, 1), _direction(x, 2)
+    u, v = random_direction(x, 1), random_direction(x, 2)
     product = kernels.product_over(probing.forward)
     Hu, Hv = product(u).clone(), product(v)
     scale = float(u.norm() * Hv.norm() + v.norm() * Hu.norm())
@@ -579,11 +507,6 @@ def _is_slope(kernels: Kernels, probe: Chunk, x: Tensor, u: Tensor, Hu: Tensor) 
     slope = (gradients[0] - gradients[1]) / (2 * step)
     rounding = 1e-12 * float(gradients[0].norm()) / step
     return not float((slope - Hu).norm()) > _MAX_DIFFERENCE * float(slope.norm()) + rounding
-
-
-def _direction(like: Tensor, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
 
 
 def _wrong(kernels: Kernels, what: str) -> str:

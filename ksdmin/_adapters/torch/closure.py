@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.torch.flat_model import not_compiled
+from ksdmin._adapters.torch.flat_model import check_alike, not_compiled
 from ksdmin._adapters.torch.kernels import RETAINED, Product, contradicts
 from ksdmin._adapters.torch.model_calls import generator_states
 from ksdmin._problem import differences
@@ -18,7 +18,6 @@ from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.protocol import Traits
 
-DTYPES = (torch.float32, torch.float64)
 SCHEME = "2-point"  # accuracy of products if the closure gives gradients only
 
 NO_GRAPH = (
@@ -46,7 +45,11 @@ class FlatParameters:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.sizes = [p.numel() if p.requires_grad else 0 for p in tensors]
         self.tensors = [p for p in tensors if p.requires_grad]
-        _check(self.tensors)
+        if not self.tensors:
+            raise ValueError(
+                "KSD: no parameter requires a gradient: there is nothing to minimise over"
+            )
+        check_alike(self.tensors, "compute under torch.autocast in the closure")
 
     def flat(self) -> Tensor:
         """A copy of the parameters as one vector."""
@@ -94,33 +97,22 @@ class Closure:
 
     It is taken as deterministic: asked twice at the same vector (the same object), it is called
     once.
-
-    Parameters
-    ----------
-    function : callable
-        ``closure() -> loss``.
-
-    Attributes
-    ----------
-    eager : bool
-        Whether what torch.compile was applied to runs eagerly: compiled, a loss has no second
-        derivatives. A closure that calls backward() needs none.
-    draws : bool
-        Whether its first call has drawn from torch's generators.
-    calls : int
-        How often it was called.
-    calls_backward : bool
-        Whether it did so itself when it was last called, so that there is no graph.
-    result : object
-        What it returned last, without its graph.
     """
 
     def __init__(
-        self, function: Callable[[], Any], parameters: FlatParameters, *, eager: bool = True
+        self,
+        function: Callable[[], Any],  # closure() -> loss
+        parameters: FlatParameters,
+        # Whether what torch.compile was applied to runs eagerly: compiled, a loss has no second
+        # derivatives. A closure that calls backward() needs none.
+        *,
+        eager: bool = True,
     ) -> None:
         self._function, self.parameters, self.eager = function, parameters, eager
-        self.calls, self.calls_backward, self.draws = 0, False, False
-        self.result: Any = None
+        self.calls = 0
+        self.calls_backward = False  # whether it did so when it was last called: there is no graph
+        self.draws = False  # whether its first call has drawn from torch's generators
+        self.result: Any = None  # what it returned last, without its graph
         self._x: Tensor | None = None  # where the parameters are
         self._loss: Tensor | None = None  # with its graph, which is valid for these parameters only
         self._value, self._gradient = 0.0, torch.empty(0)
@@ -135,10 +127,9 @@ class Closure:
         """The product v -> Hv by a second derivative; valid until the next evaluation."""
         if self._x is not x:
             self._evaluate(x)
-        loss, tensors, split = self._loss, self.parameters.tensors, self.parameters.split
-        assert loss is not None
+        tensors, split = self.parameters.tensors, self.parameters.split
         with _noted():
-            gradients = _derivatives(loss, tensors, create_graph=True)
+            gradients = _derivatives(self._loss, tensors, create_graph=True)
         curved = [g is not None and g.requires_grad for g in gradients]
         outputs = list(compress(gradients, curved))
 
@@ -159,13 +150,13 @@ class Closure:
 
     def value_beside(self, x: Tensor) -> float:
         """The loss at another point; the parameters, and the graph at the last one, are kept."""
-        tensors = self.parameters.tensors
-        with self.parameters.moved_to(x), torch.enable_grad():
-            self.parameters.set_gradients([None] * len(tensors))
+        with self.parameters.moved_to(x):
             return _checked_value(self._called())
 
+    @torch.enable_grad()
     def _called(self) -> Any:
         self.calls += 1
+        self.parameters.set_gradients([None] * len(self.parameters.tensors))
         with not_compiled() if self.eager else nullcontext():
             return self._function()
 
@@ -176,11 +167,9 @@ class Closure:
     def _evaluate(self, x: Tensor) -> None:
         self.leave()  # first, so that there is only one graph at a time
         self.parameters.write(x)
-        tensors = self.parameters.tensors
-        self.parameters.set_gradients([None] * len(tensors))
-        device, first = x.device, not self.calls
+        tensors, device, first = self.parameters.tensors, x.device, not self.calls
         before = generator_states(device) if first else []
-        with _watching(tensors) as accumulated, torch.enable_grad():
+        with _watching(tensors) as accumulated:
             loss = self._called()
         if first:
             self.draws = not all(map(torch.equal, before, generator_states(device)))
@@ -204,8 +193,7 @@ class ClosureProblem(CountingProblem):
 
     def __init__(self, closure: Closure, space: Space) -> None:
         self._closure, self._space, self._counts = closure, space, Counts()
-        differenced = closure.calls_backward
-        power = differences.ERROR_POWER[SCHEME] if differenced else 1.0
+        power = differences.ERROR_POWER[SCHEME] if closure.calls_backward else 1.0
         self.traits = Traits(product_accuracy=power)
 
     def value(self, x: Tensor, idx: Any) -> float:
@@ -221,42 +209,21 @@ class ClosureProblem(CountingProblem):
 
     def curvature(self, x: Tensor, idx: Any) -> Product:
         """The product v -> Hv, or a difference of gradients."""
-        if not self._closure.calls_backward:
-            product = self._closure.product(x)
+        if self._closure.calls_backward:
 
-            def counted(v: Tensor) -> Tensor:
-                self._counts.nhev += 1
-                return product(v)
+            def gradient(at: Tensor) -> Tensor:
+                g: Tensor = self.value_and_gradient(at, idx)[1]
+                return g
 
-            return counted
+            _, g0 = self._closure.value_and_gradient(x)
+            return differences.product(gradient, x, g0, SCHEME, self._space.eps, self._space)
+        product = self._closure.product(x)
 
-        def gradient(at: Tensor) -> Tensor:
-            g: Tensor = self.value_and_gradient(at, idx)[1]
-            return g
+        def counted(v: Tensor) -> Tensor:
+            self._counts.nhev += 1
+            return product(v)
 
-        _, g0 = self._closure.value_and_gradient(x)
-        space = self._space
-        return differences.product(gradient, x, g0, SCHEME, space.eps, space)
-
-
-def _check(tensors: Sequence[Tensor]) -> None:
-    """Raise if parameters do not fit into one flat vector of real numbers."""
-    if not tensors:
-        raise ValueError("KSD: no parameter requires a gradient: there is nothing to minimise over")
-    for p in tensors:
-        if p.layout != torch.strided:
-            raise TypeError(f"KSD: a parameter has layout {p.layout}; expected a dense tensor")
-        if p.dtype not in DTYPES:
-            raise TypeError(
-                f"KSD: a parameter has dtype {p.dtype}; expected float32 or float64. Keep the "
-                "parameters in float32: the closure may compute in less, under torch.autocast"
-            )
-    kinds = sorted({f"{p.dtype} on {p.device}" for p in tensors})
-    if len(kinds) > 1:
-        raise ValueError(
-            "KSD: the parameters must share one dtype and device, but there are "
-            f"{' and '.join(kinds)}"
-        )
+        return counted
 
 
 def _derivatives(

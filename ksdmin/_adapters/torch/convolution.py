@@ -24,6 +24,7 @@ _FUNCTIONS: dict[Callable[..., Any], tuple[int, bool]] = {
     torch.conv_transpose2d: (2, True),
     torch.conv_transpose3d: (3, True),
 }
+DELTA, IMAGE, WEIGHT = range(3)
 Geometry = tuple[list[int], list[int], list[int], bool, list[int], int]
 """Stride, padding, dilation, whether it is transposed, output padding and groups, as in aten."""
 
@@ -55,7 +56,7 @@ class LeanConvolutions(TorchFunctionMode):
         self.seen = True
         image, weight, bias, geometry = found
         image, weight = _autocast(image), _autocast(weight)
-        out: Tensor = _convolution(image, weight, geometry, self._jacobian)
+        out = _slope(DELTA, geometry, None, image, weight, constants=self._jacobian)
         return out if bias is None else out + _autocast(bias).reshape(-1, *[1] * axes)
 
 
@@ -103,99 +104,42 @@ def _autocast(tensor: Tensor) -> Tensor:
     return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
 
 
-def _convolve(image: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    out: Tensor = torch.ops.aten.convolution(image, weight, None, *geometry)
-    return out
+class _Slope(Function):
+    """The slope of <delta, convolution of image and weight> in one of these three.
 
-
-def _backward(
-    delta: Tensor, image: Tensor, weight: Tensor, geometry: Geometry, which: int
-) -> Tensor:
-    """The gradient in the image (0) or in the weight (1)."""
-    mask = [which == 0, which == 1, False]
-    slopes = torch.ops.aten.convolution_backward(delta, image, weight, None, *geometry, mask)
-    slope: Tensor = slopes[which]
-    return slope
-
-
-# The same three, differentiable. Only the shape of the image in the first slope, and of the weight
-# in the second, matters.
-
-
-def _convolution(
-    image: Tensor, weight: Tensor, geometry: Geometry, constants: bool = False
-) -> Tensor:
-    out: Tensor = _Convolution.apply(image, weight, geometry, constants)  # type: ignore[no-untyped-call]
-    return out
-
-
-def _image_slope(delta: Tensor, image: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    out: Tensor = _ImageSlope.apply(delta, image, weight, geometry)  # type: ignore[no-untyped-call]
-    return out
-
-
-def _weight_slope(delta: Tensor, image: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    out: Tensor = _WeightSlope.apply(delta, image, weight, geometry)  # type: ignore[no-untyped-call]
-    return out
-
-
-class _Convolution(Function):
-    """Bilinear in image and weight."""
+    It is linear in each of the other two. Their own slopes are of the same kind: the tangent takes
+    the place of the first. (Of that one only the shape matters, and for delta not even this.)
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any, image: Tensor, weight: Tensor, geometry: Geometry, constants: bool
-    ) -> Tensor:
-        ctx.save_for_backward(image, weight)
-        ctx.geometry, ctx.constants = geometry, constants
-        return _convolve(image, weight, geometry)
-
-    @staticmethod
-    def backward(ctx: Any, delta: Tensor) -> Any:
-        image, weight = ctx.saved_tensors
-        if ctx.constants:
-            image, weight = image.detach(), weight.detach()
-        at = delta, image, weight, ctx.geometry
-        of_image = _image_slope(*at) if ctx.needs_input_grad[0] else None
-        of_weight = _weight_slope(*at) if ctx.needs_input_grad[1] else None
-        return of_image, of_weight, None, None
-
-
-class _ImageSlope(Function):
-    """Bilinear in delta and weight."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, delta: Tensor, image: Tensor, weight: Tensor, geometry: Geometry
-    ) -> Tensor:
-        ctx.save_for_backward(delta, weight)
-        ctx.geometry = geometry
-        return _backward(delta, image, weight, geometry, 0)
+    def forward(ctx: Any, of: int, geometry: Geometry, constants: bool, *three: Any) -> Tensor:
+        ctx.save_for_backward(*(None if i == of else one for i, one in enumerate(three)))
+        ctx.of, ctx.geometry, ctx.constants = of, geometry, constants
+        delta, image, weight = three
+        if of == DELTA:
+            out: Tensor = torch.ops.aten.convolution(image, weight, None, *geometry)
+            return out
+        mask = [of == IMAGE, of == WEIGHT, False]
+        slopes = torch.ops.aten.convolution_backward(delta, image, weight, None, *geometry, mask)
+        slope: Tensor = slopes[of - 1]
+        return slope
 
     @staticmethod
     def backward(ctx: Any, tangent: Tensor) -> Any:
-        (delta, weight), geometry = ctx.saved_tensors, ctx.geometry
-        need_delta, _, need_weight, _ = ctx.needs_input_grad
-        of_delta = _convolution(tangent, weight, geometry) if need_delta else None
-        of_weight = _weight_slope(delta, tangent, weight, geometry) if need_weight else None
-        return of_delta, None, of_weight, None
+        three = [_bare(one) if ctx.constants else one for one in ctx.saved_tensors]
+        three[ctx.of] = tangent
+        slopes = (
+            _slope(of, ctx.geometry, *three) if needed else None
+            for of, needed in enumerate(ctx.needs_input_grad[3:])
+        )
+        return None, None, None, *slopes
 
 
-class _WeightSlope(Function):
-    """Bilinear in delta and image."""
+def _slope(of: int, geometry: Geometry, *three: Tensor | None, constants: bool = False) -> Tensor:
+    used = (_bare(one) if i == of else one for i, one in enumerate(three))
+    out: Tensor = _Slope.apply(of, geometry, constants, *used)  # type: ignore[no-untyped-call]
+    return out
 
-    @staticmethod
-    def forward(
-        ctx: Any, delta: Tensor, image: Tensor, weight: Tensor, geometry: Geometry
-    ) -> Tensor:
-        ctx.save_for_backward(delta, image)
-        ctx.geometry = geometry
-        return _backward(delta, image, weight, geometry, 1)
 
-    @staticmethod
-    def backward(ctx: Any, tangent: Tensor) -> Any:
-        (delta, image), geometry = ctx.saved_tensors, ctx.geometry
-        need_delta, need_image, _, _ = ctx.needs_input_grad
-        of_delta = _convolution(image, tangent, geometry) if need_delta else None
-        of_image = _image_slope(delta, image, tangent, geometry) if need_image else None
-        return of_delta, of_image, None, None
+def _bare(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from ksdmin._adapters.model_problem import product_cost
-from ksdmin._adapters.torch.flat_model import differentiates
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.protocol import CALL_COST
@@ -44,29 +43,30 @@ class Costs:
         return self.call / self.product if self.on_device and self.product else 0.0
 
 
-def counted_value(kernels: Kernels, probe: Chunk) -> Functions | None:
+def counted_value(kernels: Kernels, probe: Chunk) -> Computed | None:
     """The operations of a value; None if they cannot be counted.
 
     Also finds out whether the forward pass itself needs gradients (torch.autograd.grad).
     """
-    counted = _counted(kernels, probe)
-    if counted is None:
-        kernels.values_need_grad = differentiates(kernels.model, probe[0])
-        counted = _counted(kernels, probe) if kernels.values_need_grad else None
-    return counted
+    model = kernels.model
+    while True:
+        counted = Computed()
+        try:
+            with counted, model.restored_randomness():
+                kernels.value(model.x0, probe)
+            return counted
+        except Exception:  # a function that a dispatch mode does not allow, or no gradients
+            if kernels.values_need_grad:
+                return None
+        try:
+            with torch.no_grad(), model.restored_randomness():
+                model(model.split(model.x0), probe[0])
+            return None
+        except RuntimeError:  # "does not require grad": it works with gradients, as was seen before
+            kernels.values_need_grad = True
 
 
-def _counted(kernels: Kernels, probe: Chunk) -> Functions | None:
-    try:
-        counted = Functions()
-        with counted, kernels.model.restored_randomness():
-            kernels.value(kernels.model.x0, probe)
-    except Exception:  # a function that a dispatch mode does not allow, or no gradients
-        return None
-    return counted
-
-
-def costs_of(kernels: Kernels, counted: Functions | None, samples: int) -> Costs:
+def costs_of(kernels: Kernels, counted: Computed | None, samples: int) -> Costs:
     """The costs of a model.
 
     `counted` has the operations of the value of so many samples; None for a model that is linear in
@@ -82,33 +82,35 @@ def costs_of(kernels: Kernels, counted: Functions | None, samples: int) -> Costs
     return Costs(product, call, on_device) if product else unknown
 
 
-class PlainMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode that torch does not hide from its compiler.
+class Computed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts torch's functions, the operations of products and convolutions, other elements.
 
-    To hide it, torch would import the compiler, also where nothing is compiled: 1.5 seconds.
+    And the bytes of all that is computed: at least what is kept of it.
     """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-
-class Functions(PlainMode):
-    """Counts torch's functions, the operations of products and convolutions, other elements."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.functions, self.products, self.elements = 0, 0.0, 0
+        self.functions, self.products, self.elements, self.bytes = 0, 0.0, 0, 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """To hide it from its compiler torch would import that: 1.5 seconds."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         formula = flop_registry.get(func._overloadpacket)
         self.functions += 1
+        self.bytes += sum(leaf.nbytes for leaf in tree_leaves(out) if isinstance(leaf, Tensor))
         if formula is not None:
             self.products += formula(*args, **(kwargs or {}), out_val=out)
         elif isinstance(out, Tensor) and not func.is_view:
             self.elements += out.numel()
         return out
+
+    def watching(self) -> Computed:
+        """Record what is computed."""
+        return self
 
 
 # How much memory a sample takes, how much memory there is, and how much is free
@@ -168,54 +170,17 @@ class SavedBytes:
         return saved
 
     @property
-    def total(self) -> int:
+    def bytes(self) -> int:
         """The bytes."""
         return sum(saved.numel() * saved.element_size() for saved in self._kept.values())
 
 
-def saved_bytes(kernels: Kernels, z: Tensor, chunk: Chunk, saved: SavedBytes | None) -> int | None:
-    """What a forward pass and its loss keep for a sample; None if it does not allow hooks.
-
-    `saved` has what the pass itself has kept, which gave the outputs z.
-    """
-    if saved is None:
-        return None
-    try:
-        with saved.watching():
-            kernels.total_loss(z, chunk[1], chunk[2])
-    except Exception:  # an error of the loss is reported later, with its targets
-        return None
-    return max(1, saved.total // len(chunk[2]))
+Kept = SavedBytes | Computed
+"""What is kept for a backward pass; where a model takes no hooks, all that it computes."""
 
 
-def bytes_per_sample(kernels: Kernels, chunk: Chunk) -> int:
-    """The same by a separate pass; if that does not allow hooks, all bytes that it computes."""
-    inputs, targets, w = chunk
-    parameters = kernels.model.leaves(kernels.model.x0)
-    saved, computed = SavedBytes(parameters), _ComputedBytes()
-
-    def run() -> None:
-        kernels.total_loss(kernels.model(parameters, inputs), targets, w)
-
-    try:
-        with saved.watching():
-            run()
-        kept = saved.total
-    except RuntimeError:  # a model with torch.func.grad or jvp in it
-        with computed:
-            run()
-        kept = computed.total
-    return max(1, kept // len(w))
-
-
-class _ComputedBytes(PlainMode):
-    """Adds up the bytes of all that is computed: at least what is kept of it."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total: int = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.total += sum(leaf.nbytes for leaf in tree_leaves(out) if isinstance(leaf, Tensor))
-        return out
+def bytes_per_sample(kernels: Kernels, z: Tensor, chunk: Chunk, kept: Kept) -> int:
+    """What a forward pass and its loss keep for a sample; `kept` knows of that with outputs z."""
+    with suppress(Exception), kept.watching():  # an error of the loss is reported later
+        kernels.total_loss(z, chunk[1], chunk[2])
+    return max(1, kept.bytes // len(chunk[2]))

@@ -48,8 +48,6 @@ class GraphExecutor:
     else.
     """
 
-    reuses_memory = True
-
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
         cache = CACHES_AT_FULL_RATE * cache_bytes(kernels.model.device)
@@ -75,7 +73,7 @@ class GraphExecutor:
         return min(fitting, key=lambda r: (padded_size[r], -r), default=min(size, max_rows))
 
     def run(
-        self, kind: str, rows: int, x: Tensor, chunk: Chunk, precision: str
+        self, kind: str, rows: int, precision: str, x: Tensor, chunk: Chunk
     ) -> tuple[Tensor, ...]:
         """The outputs of a kernel, in buffers that the next run overwrites."""
         kernel: Kernel = getattr(self._kernels, kind)
@@ -144,13 +142,9 @@ class GraphedProduct:
     """A curvature, likewise: a graph for what all products share, and one for a product."""
 
     def __init__(
-        self,
-        kernel: Callable[[Tensor, Any], Product],
-        x: Tensor,
-        buffers: Any,
-        probe: Any,
-        filled: Any,
+        self, kernel: Callable[[Tensor, Any], Product], x: Tensor, buffers: Any, *samples: Any
     ) -> None:
+        probe, filled = samples
         self.owner: object = None  # for whoever shares it: whose point it is set up at
         self._x, self._buffers = x.clone(), buffers
         self._v = torch.randn_like(x)
@@ -261,7 +255,10 @@ def buffers_and_probe(
     chunk: Chunk, rows: int, most: int | None = GRAPH_CHECK_SAMPLES
 ) -> tuple[Chunk, Chunk, Chunk]:
     """Buffers for a chunk; a few samples (eager needs memory of its own); and these, padded."""
-    buffers = repeated(chunk, rows)
+    inputs, targets, w = with_padded_weights(chunk, rows)
+    index = torch.arange(rows, device=w.device) % len(chunk[2])  # samples repeated as padding
+    inputs, targets = tree_map(lambda part: part[index], (inputs, targets))
+    buffers = inputs, targets, w.clone()  # the graph's own, not the samples'
     probe = tree_map(lambda part: part[:most].clone(), buffers)
     return buffers, probe, with_padded_weights(probe, rows)
 
@@ -272,14 +269,6 @@ def with_padded_weights(chunk: Chunk, rows: int) -> Chunk:
     if len(w) == rows:
         return chunk
     return inputs, targets, torch.nn.functional.pad(w, (0, rows - len(w)))
-
-
-def repeated(chunk: Chunk, rows: int) -> Chunk:
-    """The chunk with all rows, its samples repeated as padding, for a capture."""
-    inputs, targets, w = with_padded_weights(chunk, rows)
-    index = torch.arange(rows, device=w.device) % len(chunk[2])
-    inputs, targets = tree_map(lambda part: part[index], (inputs, targets))
-    return inputs, targets, w.clone()  # the graph's own, not the samples'
 
 
 def fill(buffers: Any, values: Any) -> None:

@@ -1,11 +1,11 @@
 """The diagonal of the empirical Fisher matrix: squared gradients, summed over samples.
 
-For a Linear layer that sees each sample once, sum_i (delta_i a_i^T)^2 = (delta^2)^T (a^2). So no
-gradient of a single sample is needed, and the sums come with the backward pass of the gradient. All
-other parameters need the gradient of every sample, by vmap. Both are exact. But gradients per
-sample are expensive, so a model with such parameters uses `DIAGONAL_SAMPLES` samples only. A model
-that fails under vmap has no diagonal: one backward pass per sample would take most of a run, and
-gain a few percent.
+For a weight that is multiplied by one row of each sample, as in a Linear layer, the sum of all
+(a_i b_i^T)^2 is (a^2)^T (b^2). So no gradient of a single sample is needed, and the sums come with
+the backward pass of the gradient. All other parameters need the gradient of every sample, by vmap.
+Both are exact. But gradients per sample are expensive, so a model with such parameters uses
+`DIAGONAL_SAMPLES` samples only. A model that fails under vmap has no diagonal: one backward pass
+per sample would take most of a run, and gain a few percent.
 """
 
 from __future__ import annotations
@@ -14,33 +14,27 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ksdmin._adapters.torch.flat_model import flatten
+from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
-from ksdmin._adapters.torch.model_calls import generator_states, set_generator_states
-from ksdmin._adapters.torch.probing import LinearUse, Probing
+from ksdmin._adapters.torch.probing import Probing, alike
+from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
 from ksdmin._adapters.trees import tree_map
 
 log = logging.getLogger("ksdmin")
-
-# Relative difference between vmap and one backward pass per sample: anything less is rounding, also
-# in bfloat16.
-MAX_VMAP_DIFFERENCE = 1e-2
-
-Squares = list[Tensor]
-"""The sum of the squared gradients, by parameter."""
 
 
 def diagonal_kernel(probing: Probing, budget: float) -> Diagonal | None:
     """The kernel for a model, checked with a few samples; None if there is no affordable one."""
     kernels, reason = probing.kernels, None
-    known = probing.linear_uses
-    for uses in (known, []) if known else ([],):
-        kernel = Diagonal(kernels, uses, budget)
+    known = _multiplied_once(probing)
+    for rows in (known, set()) if known else (known,):
+        kernel = Diagonal(kernels, rows, budget)
         reason = kernel.fault(probing)
         if reason is None:
             return kernel
@@ -53,20 +47,46 @@ def diagonal_kernel(probing: Probing, budget: float) -> Diagonal | None:
     return None
 
 
+def _multiplied_once(probing: Probing) -> set[int]:
+    """The weights, and biases, that are used once, with one row of each sample."""
+    model, parameters = probing.kernels.model, probing.forward.parameters
+    uses, found = _uses(model, probing.total, parameters), set()
+    matrices = [
+        use
+        for use in uses.by_node.values()
+        if use.weight is None or (len(model.shapes[use.weight]) == 2 and not use.looks_up)
+    ]
+
+    def take(use: Use, a: Tensor, b: Tensor) -> None:
+        rows = len(a) == len(probing.chunk[2])
+        if rows and use.weight is not None and model.shapes[use.weight] == (a.shape[1], b.shape[1]):
+            found.add(use.weight)
+        if rows and use.bias is not None and model.sizes[use.bias] == use.of_bias(a, b).shape[1]:
+            found.add(use.bias)
+
+    pull_back(model, parameters, probing.total, None, matrices, take, retain_graph=True)
+    return {i for i in found if len(uses.of_weight(i) or uses.of_bias(i)) == 1}
+
+
+def _uses(model: FlatModel, total: Tensor, parameters: list[Tensor]) -> Uses:
+    """The uses of the parameters; an activation checkpoint computes what they keep again."""
+    if not model.recomputes:
+        return uses_of(total, parameters)
+    uses: Uses = model.holding(parameters, uses_of, total, parameters)
+    return uses
+
+
 class Diagonal:
-    """The kernel that computes gradient and diagonal in one pass.
+    """The kernel that computes gradient and diagonal in one pass."""
 
-    Parameters
-    ----------
-    budget : float
-        Bytes for the gradients of single samples.
-    """
-
-    def __init__(self, kernels: Kernels, linear_uses: list[LinearUse], budget: float) -> None:
-        self._kernels, self._model = kernels, kernels.model
-        self._linear_uses = linear_uses
-        covered = {i for use in linear_uses for i in (use.weight, use.bias)}
-        self._others = [i for i in range(len(self._model.sizes)) if i not in covered]
+    def __init__(
+        self,
+        kernels: Kernels,
+        rows: set[int],  # the parameters that are multiplied by one row of each sample
+        budget: float,  # bytes for the gradients of single samples
+    ) -> None:
+        self._kernels, self._model, self._rows = kernels, kernels.model, rows
+        self._others = [i for i in range(len(self._model.sizes)) if i not in rows]
         # How many samples' gradients `budget` holds; None where none are needed.
         self.max_samples: int | None = None
         if self._others:
@@ -85,51 +105,37 @@ class Diagonal:
             if self._model.is_random and self._others:
                 return None
             with self._model.restored_randomness():
-                difference = (found - self._one_by_one(probing)).norm()
+                agrees = alike(self._one_by_one(probing), found)
         except Exception as error:  # whatever a module may raise under vmap
             return str(error).split(". ")[0]
-        agrees = bool(difference <= MAX_VMAP_DIFFERENCE * found.norm())
-        return None if agrees else f"it differs by {float(difference):.1e}"
+        return None if agrees else "it differs from one backward pass for each"
 
     def __call__(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
         """The sum of the losses, its gradient, and the sum of the squared gradients."""
-        device = self._model.device
-        before = generator_states(device) if self._model.is_random else None
-        total, g, squares = self._backward(x, chunk)
+        squares: list[Tensor | None] = [None] * len(self._model.sizes)
         if self._others:
-            with self._model.restored_randomness():
-                if before is not None:  # the same dropout masks again
-                    set_generator_states(before, device)
+            with self._model.restored_randomness():  # the same dropout masks are drawn again
                 for i, piece in zip(self._others, self._by_vmap(x, chunk), strict=True):
                     squares[i] = piece
-        shapes = self._model.shapes
-        return total, flatten(g, shapes, x), flatten(squares, shapes, x).to(x.dtype)
+        forward = self._kernels.forward(x, chunk)
+        total = self._kernels.total_loss(forward.z, forward.targets, forward.w)
 
-    def _backward(
-        self, x: Tensor, chunk: Chunk
-    ) -> tuple[Tensor, tuple[Tensor | None, ...], list[Tensor | None]]:
-        """The sum of the losses, its gradients, and the squares of the Linear layers."""
-        inputs, targets, w = chunk
-        parameters = self._model.leaves(x)
-        seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-        hooks = [use.watch(seen) for use in self._linear_uses]
-        try:
-            z = self._model(parameters, inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        total = self._kernels.total_loss(z, targets, w)
-        outputs = [seen[use.layer][1] for use in self._linear_uses]
-        grads = self._model.derivatives(
-            parameters, total, [*parameters, *outputs], allow_unused=True
-        )
-        squares: list[Tensor | None] = [None] * len(parameters)
-        for use, delta in zip(self._linear_uses, grads[len(parameters) :], strict=True):
-            if delta is not None:
-                use.square(seen[use.layer][0], delta, squares)
-        return total.detach(), grads[: len(parameters)], squares
+        def take(use: Use, a: Tensor, b: Tensor) -> None:
+            a2 = a.square()
+            if use.weight in self._rows:
+                squares[use.weight] = a2.T @ b.to(a2.dtype).square()
+            if use.bias in self._rows:
+                squares[use.bias] = use.of_bias(a, b).square().sum(0)
 
-    def _by_vmap(self, x: Tensor, chunk: Chunk) -> Squares:
+        known: list[Use] = []
+        if self._rows:
+            uses = _uses(self._model, total, forward.parameters).by_node.values()
+            known = [use for use in uses if {use.weight, use.bias} & self._rows]
+        g = pull_back(self._model, forward.parameters, total, None, known, take)
+        flat = self._model.flat
+        return total.detach(), flat(g, x), flat(squares, x).to(x.dtype)
+
+    def _by_vmap(self, x: Tensor, chunk: Chunk) -> list[Tensor]:
         """The squares of the other parameters, from all samples' gradients at once."""
         pieces = self._model.split(x)
 
@@ -137,15 +143,19 @@ class Diagonal:
             merged = list(pieces)
             for i, piece in zip(self._others, some, strict=True):
                 merged[i] = piece
-            z = self._model(merged, _batch_of_one(one_input))
-            return self._kernels.total_loss(z, _batch_of_one(one_target), weight[None])
+            inputs, targets = tree_map(itemgetter(None), (one_input, one_target))  # a batch of one
+            return self._kernels.total_loss(self._model(merged, inputs), targets, weight[None])
 
         per_sample = torch.func.vmap(
             torch.func.grad(loss), in_dims=(None, 0, 0, 0), randomness="different"
         )
         some = [pieces[i] for i in self._others]
-        sums: Squares = [torch.zeros_like(piece) for piece in some]
-        for part in self._parts(chunk, self.max_samples or 1):
+        sums = [torch.zeros_like(piece) for piece in some]
+        n = len(chunk[2])
+        # dropout masks are drawn for the whole chunk
+        size = n if self._model.is_random else self.max_samples or 1
+        for start in range(0, n, size):
+            part = tree_map(itemgetter(slice(start, start + size)), chunk)
             # without a graph: parameters that are not varied may require a gradient, too
             with torch.no_grad(), warnings.catch_warnings(), _own_first_states(self._model.model):
                 warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
@@ -154,21 +164,13 @@ class Diagonal:
                 total += g.square().sum(0)
         return sums
 
-    def _parts(self, chunk: Chunk, size: int) -> list[Chunk]:
-        """The parts of a chunk; only one if dropout masks are drawn for all of it."""
-        n = len(chunk[2])
-        size = n if self._model.is_random else size
-        return [_rows(chunk, slice(at, at + size)) for at in range(0, n, size)]
-
     def _one_by_one(self, probing: Probing) -> Tensor:
         """The squares of all parameters, with one backward pass per sample: for the check."""
         x, parameters = probing.x, probing.forward.parameters
         total = torch.zeros_like(x)
         for loss in self._kernels.single_losses(probing.forward, probing.chunk[0]):
-            g = self._model.derivatives(
-                parameters, loss, parameters, retain_graph=True, allow_unused=True
-            )
-            total += flatten(g, self._model.shapes, x).to(x.dtype).square()
+            g = self._model.derivatives(parameters, loss, retain_graph=True)
+            total += self._model.flat(g, x).to(x.dtype).square()
         return total
 
 
@@ -201,11 +203,3 @@ def _first_states(layer: nn.RNNBase, x: Tensor) -> Any:
     rows = (2 if layer.bidirectional else 1) * layer.num_layers
     h = x.new_zeros(rows, *batch, layer.proj_size or layer.hidden_size)
     return (h, x.new_zeros(rows, *batch, layer.hidden_size)) if layer.mode == "LSTM" else h
-
-
-def _batch_of_one(sample: Any) -> Any:
-    return tree_map(lambda part: part[None], sample)
-
-
-def _rows(data: Any, part: slice) -> Any:
-    return tree_map(lambda piece: piece[part], data)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -19,11 +20,11 @@ from ksdmin._adapters.curvature import is_bent, is_nonlinear
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.model_calls import (
     KeptModes,
-    OneTensor,
     Reader,
     arguments,
     batch_norms,
     detached,
+    one_tensor,
     restored_generators,
     row_count,
 )
@@ -57,7 +58,7 @@ class FlatModel:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}, or 'float32'")
         self.model, self.precision = model, precision
         self.is_random = False  # whether a forward pass draws random numbers (dropout)
-        self.reader: Reader = OneTensor(None)
+        self.reader: Reader = partial(one_tensor, None)
         self.writes_into_inputs = False  # as with an in-place ReLU as the first layer
         # Whether a backward pass reads the module's parameters again (activation checkpoints)
         self.recomputes = False
@@ -75,16 +76,13 @@ class FlatModel:
         """The same variables of a copy of the module, in the dtype that this has."""
         return FlatModel(model, self._names, "highest")
 
-    def __call__(self, parameters: list[Tensor], inputs: Any) -> Tensor:
-        """The outputs as one tensor, in the dtype of the parameters."""
-        return self.read(self.outputs(parameters, inputs), inputs)
-
-    def outputs(self, parameters: list[Tensor], inputs: Any) -> Any:
-        """What the module returns."""
+    def __call__(self, parameters: list[Tensor], inputs: Any, *, raw: bool = False) -> Any:
+        """The outputs as one tensor, in the dtype of the parameters; or as the module has them."""
         positional, keywords = arguments(self.model, self.own_inputs(inputs))
         named = dict(zip(self._names, parameters, strict=True))
         with LOCK:
-            return torch.func.functional_call(self.model, named, positional, keywords)
+            outputs = torch.func.functional_call(self.model, named, positional, keywords)
+        return outputs if raw else self.read(outputs, inputs)
 
     def own_inputs(self, inputs: Any) -> Any:
         """The inputs for one pass: copies where the model writes into them.
@@ -101,18 +99,27 @@ class FlatModel:
         return z.to(self.x0.dtype)
 
     def derivatives(
-        self, parameters: list[Tensor], outputs: Any, inputs: Any, *grad_outputs: Any, **kwargs: Any
+        self,
+        parameters: list[Tensor],
+        outputs: Any,
+        along: Any = None,
+        *,
+        of: Any = None,
+        **how: Any,
     ) -> tuple[Any, ...]:
-        """``torch.autograd.grad``, with `parameters` in the module where it reads them again."""
+        """``torch.autograd.grad`` in the parameters, or `of` others; None for what has no effect.
 
-        def differentiate() -> tuple[Any, ...]:
-            grads: tuple[Any, ...] = torch.autograd.grad(outputs, inputs, *grad_outputs, **kwargs)
-            return grads
-
-        if not self.recomputes:
-            return differentiate()
-        grads: tuple[Any, ...] = self.holding(parameters, differentiate)
+        The module has these parameters where a backward pass reads them again.
+        """
+        inputs = parameters if of is None else of
+        grad = partial(torch.autograd.grad, outputs, inputs, along, allow_unused=True, **how)
+        grads: tuple[Any, ...] = self.holding(parameters, grad) if self.recomputes else grad()
         return grads
+
+    def flat(self, pieces: Iterable[Tensor | None], like: Tensor) -> Tensor:
+        """One vector of pieces for all parameters; None, for an unused one, becomes zeros."""
+        shapes = zip(pieces, self.sizes, strict=True)
+        return torch.cat([like.new_zeros(n) if u is None else u.reshape(-1) for u, n in shapes])
 
     def holding(self, parameters: list[Tensor], function: Callable[..., Any], *args: Any) -> Any:
         """``function(*args)``, during which the module has these `parameters`."""
@@ -128,7 +135,8 @@ class FlatModel:
 
         def outputs(x: Tensor) -> Tensor:
             with self.restored_randomness():
-                return self(self.split(x), inputs).detach()
+                z: Tensor = self(self.split(x), inputs).detach()
+                return z
 
         exact = torch.autocast(self.device.type, enabled=False)
         with self.arithmetic("highest"), exact:
@@ -147,9 +155,7 @@ class FlatModel:
     def near_x0(self) -> Tensor:
         """A point to check a model at: at x0 itself, a fitted model's derivatives are rounding."""
         size = float(self.x0.square().mean().sqrt()) or 1.0
-        generator = torch.Generator().manual_seed(0)
-        noise = torch.randn(self.x0.shape, generator=generator, dtype=self.x0.dtype)
-        return self.x0 + CHECK_DISTANCE * size * noise.to(self.device)
+        return self.x0 + CHECK_DISTANCE * size * random_direction(self.x0, 0)
 
     def split(self, x: Tensor) -> list[Tensor]:
         """The parameters as views of the flat vector.
@@ -173,14 +179,6 @@ class FlatModel:
             name: slice(end - size, end)
             for name, size, end in zip(self._names, self.sizes, ends, strict=True)
         }
-
-    def slices_of(self, name: str) -> list[slice]:
-        """The slices of a parameter, or of all parameters of a module."""
-        return [
-            part
-            for parameter, part in self.slices().items()
-            if parameter == name or parameter.startswith(f"{name}.")
-        ]
 
     def load(self, x: Tensor) -> None:
         """Write a flat vector into the module."""
@@ -295,14 +293,10 @@ class _Held(nn.Module):
         return function(*args)
 
 
-def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like: Tensor) -> Tensor:
-    """One vector of all pieces; None, for an unused parameter, becomes zeros."""
-    return torch.cat(
-        [
-            like.new_zeros(shape).reshape(-1) if piece is None else piece.reshape(-1)
-            for piece, shape in zip(pieces, shapes, strict=True)
-        ]
-    )
+def random_direction(like: Tensor, seed: int) -> Tensor:
+    """Normal numbers, the same on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
 
 
 def doubled(thing: Any) -> Any:
@@ -311,16 +305,6 @@ def doubled(thing: Any) -> Any:
         return thing
     with LOCK:  # another thread may have its own parameters in it
         return copy.deepcopy(thing).double()
-
-
-def differentiates(model: FlatModel, inputs: Any) -> bool:
-    """Whether the forward pass needs gradients itself (torch.autograd.grad in it)."""
-    try:
-        with torch.no_grad(), model.restored_randomness():
-            model(model.split(model.x0), inputs)
-    except RuntimeError:  # "does not require grad": it works with gradients, as was seen before
-        return True
-    return False
 
 
 def _select(
@@ -341,7 +325,7 @@ def _select(
     if not chosen:
         raise ValueError("the model has no trainable parameter: there is nothing to minimise over")
     parameters = [every[name] for name in chosen]
-    _check_alike(parameters)
+    check_alike(parameters, "pass precision='bfloat16'")
     return chosen, parameters
 
 
@@ -395,53 +379,47 @@ def _meant(model: nn.Module, wanted: Any) -> list[Tensor]:
     return trainable
 
 
-def _check_alike(parameters: list[Tensor]) -> None:
-    if any(parameter.is_complex() for parameter in parameters):
-        raise TypeError(
-            "a trainable parameter is complex; expected real ones: keep its real and imaginary "
-            "parts in one real parameter, and take torch.view_as_complex of it in the forward pass"
-        )
-    kinds = {(parameter.dtype, parameter.device) for parameter in parameters}
+def check_alike(parameters: Sequence[Tensor], in_less: str) -> None:
+    """Raise if parameters do not fit into one vector; `in_less` says how to compute in bfloat16."""
+    for parameter in parameters:
+        dtype, layout = parameter.dtype, parameter.layout
+        if parameter.is_complex():
+            raise TypeError(
+                "a trainable parameter is complex; expected float32 or float64: keep its real and "
+                "imaginary parts in one real parameter, and take torch.view_as_complex of it"
+            )
+        if layout != torch.strided:
+            raise TypeError(f"a parameter has layout {layout}; expected a dense tensor")
+        if dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"a parameter is {dtype}; expected float32 or float64 (for bfloat16 arithmetic "
+                f"keep float32 parameters and {in_less})"
+            )
+    kinds = sorted({f"{parameter.dtype} on {parameter.device}" for parameter in parameters})
     if len(kinds) > 1:
         raise ValueError(
-            "the trainable parameters must share one dtype and device, found "
-            + ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-        )
-    dtype = parameters[0].dtype
-    if dtype not in (torch.float32, torch.float64):
-        raise TypeError(
-            f"the parameters are {dtype}; expected float32 or float64 (for bfloat16 arithmetic "
-            "keep float32 parameters and pass precision='bfloat16')"
+            f"the trainable parameters must share one dtype and device, found {', '.join(kinds)}"
         )
 
 
 # The names of a module's parameters
 
 
-COMPILED = "_orig_mod."  # the prefix that torch.compile adds to names in a module
-
-
 def names_of(model: FlatModel) -> Names:
     """The names of ``named_parameters()``; tied parameters with each of their names."""
-    shapes = zip(model.slices(), model.shapes, strict=True)
+    own = model.slices()
+    shapes = zip(own, model.shapes, strict=True)
     module = getattr(model, "module", model.model)
-    aliases, constant = _others(module, {name: name for name in model.slices()}.get)
-    return Names(shapes, aliases, constant)
-
-
-def _others(
-    module: nn.Module | None, own: Callable[[str], str | None]
-) -> tuple[dict[str, str], list[str]]:
-    """Other names of the variables, and the names of what is constant."""
     if module is None:
-        return {}, []
+        return Names(shapes, {}, [])
     first = {id(parameter): name for name, parameter in module.named_parameters()}
     aliases: dict[str, str] = {}
     constant = []
     for name, parameter in module.named_parameters(remove_duplicate=False):
-        variable = own(first[id(parameter)])
-        if variable is None:
-            constant.append(name)
+        variable = first[id(parameter)]
+        if variable in own:
+            # without the prefix that torch.compile adds to names in a module
+            aliases |= {name: variable, name.replace("_orig_mod.", ""): variable}
         else:
-            aliases |= {name: variable, name.replace(COMPILED, ""): variable}
-    return {other: name for other, name in aliases.items() if other != name}, constant
+            constant.append(name)
+    return Names(shapes, {k: name for k, name in aliases.items() if k != name}, constant)

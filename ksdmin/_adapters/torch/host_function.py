@@ -17,6 +17,7 @@ from ksdmin._problem.arrays import Small, to_host
 
 # Numbers of a Jacobian that are made at once: the caches of a processor, the memory of a device.
 ENTRIES_AT_ONCE, ENTRIES_ON_DEVICE = 2**22, 2**26
+KEPT = {"retain_graph": True, "materialize_grads": True}
 
 
 class HostFunction(ArrayFunction):
@@ -57,7 +58,7 @@ class HostFunction(ArrayFunction):
             if shape[0] < shape[1]:
                 return self._by_rows(pieces, values, leaf, shape)
             u = torch.zeros_like(values, requires_grad=True)
-            (slopes,) = function.derivatives(pieces, values, leaf, u, create_graph=True)
+            (slopes,) = function.derivatives(pieces, values, u, of=leaf, create_graph=True)
             if not slopes.requires_grad:  # a function of the user's own with one derivative
                 return self._by_rows(pieces, values, leaf, shape)
             return self._by_rows(pieces, slopes, u, shape).T
@@ -72,27 +73,17 @@ class HostFunction(ArrayFunction):
             units = torch.zeros(min(size, len(y) - start), len(y), dtype=y.dtype, device=y.device)
             units.diagonal(start).fill_(1)
             try:
-                rows.append(self._pulled(pieces, y, leaf, units))
+                along = units if self._batched else units[0]
+                (found,) = self._function.derivatives(
+                    pieces, y, along, of=leaf, is_grads_batched=self._batched, **KEPT
+                )
+                rows.append(found.reshape(-1, len(leaf)))
             except RuntimeError:
                 if not self._batched:
                     raise
                 self._batched = False
                 return self._by_rows(pieces, y, leaf, shape)
         return torch.cat(rows).detach().cpu().numpy()
-
-    def _pulled(self, pieces: list[Tensor], y: Tensor, leaf: Tensor, units: Tensor) -> Tensor:
-        units = units if self._batched else units[0]
-        found: Tensor = self._function.derivatives(
-            pieces,
-            y,
-            leaf,
-            units,
-            retain_graph=True,
-            is_grads_batched=self._batched,
-            materialize_grads=True,
-            allow_unused=True,
-        )[0]
-        return found if self._batched else found[None]
 
     def given(self, x: Small) -> Any:
         """A vector in the form of x0; of a module a dict of tensors by name."""

@@ -8,8 +8,9 @@ that torch lacks, and for wrong gradients, are here, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.arguments import REAL_LOSS, check_real
 from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.convolution import LeanConvolutions
-from ksdmin._adapters.torch.flat_model import FlatModel, flatten
+from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.slope_check import slope_ratio
 
@@ -46,11 +47,7 @@ OF_THE_LOSS = (
     "{error}. Write the loss with other operations, use curvature='empirical-fisher', which needs "
     "none, or " + OWN_PRODUCTS
 )
-OF_THE_FUNCTION = (
-    "curvature products differentiate the function's gradient, which torch cannot do: {error}. "
-    "Compute the same with other operations (in an autograd.Function: a backward pass of torch "
-    "operations, without once_differentiable), " + OWN_PRODUCTS
-)
+OF_THE_FUNCTION = OF_THE_MODEL.replace("the model's backward pass", "the function's gradient")
 
 
 class MissingDerivative(RuntimeError):
@@ -109,9 +106,6 @@ def contradicts(value_at: Callable[[Tensor], float], x: Tensor, value: float, g:
     return slope_ratio(value_at, x, value, g, Space(x)) is not None
 
 
-# The computations
-
-
 Product = Callable[[Tensor], Tensor]
 Chunk = tuple[Any, Any, Tensor]
 """Inputs, targets and weights of some samples."""
@@ -135,22 +129,26 @@ class Kernels:
 
     def __init__(self, model: FlatModel, loss: SampleLoss, curvature: str) -> None:
         self.model, self.loss, self.curvature = model, loss, curvature
-        self.diagonal: Any = None  # the kernel of :class:`Diagonal`
-        self.diagonal_later: Callable[[], Any] | None = None  # makes it where it is asked for
+        # What makes the kernel of the diagonal, where it is asked for.
+        self.make_diagonal: Callable[[], Any] | None = None
         self.rows: Kernel | None = None  # of the Jacobian
         self.slopes: Kernel | None = None  # of the losses in the outputs
-        self.factors: Kernel | None = None  # of Kronecker
+        self.factors: Any = None  # of Kronecker
         self.bytes_per_sample = 1  # that a forward pass keeps for the backward pass
         self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products
         self.fault: str | None = None  # why its curvature products would be wrong
 
-    def made_diagonal(self) -> Any:
-        """The kernel of the diagonal, made now if necessary; None: there is none."""
-        if self.diagonal_later is not None:
-            self.diagonal, self.diagonal_later = self.diagonal_later(), None
-        return self.diagonal
+    @property
+    def has_diagonal(self) -> bool:
+        """Whether there is a kernel of the diagonal, or may be one."""
+        return self.make_diagonal is not None or self.diagonal is not None
+
+    @cached_property
+    def diagonal(self) -> Any:
+        """The kernel of the preconditioner's diagonal; None: there is none."""
+        return None if self.make_diagonal is None else self.make_diagonal()
 
     def value(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
         """The sum of the losses, in float64."""
@@ -165,14 +163,15 @@ class Kernels:
         inputs, targets, w = chunk
         parameters = self.model.leaves(x)
         total = self.total_loss(self.model(parameters, inputs), targets, w)
-        g = self.model.derivatives(parameters, total, parameters, allow_unused=True)
-        return total.detach(), flatten(g, self.model.shapes, x)
+        g = self.model.derivatives(parameters, total)
+        return total.detach(), self.model.flat(g, x)
 
     def product(self, x: Tensor, chunk: Chunk) -> Product:
         """The curvature at x; what all products share is computed once, here."""
         if self.fault is not None:
             raise ValueError(self.fault)
-        with explained(OF_THE_MODEL), self.for_products():
+        lean = LeanConvolutions(jacobian=self.curvature != "hessian")
+        with explained(OF_THE_MODEL), lean if self.lean_convolutions else nullcontext():
             forward = self.forward(x, chunk)
         return self.product_over(forward)
 
@@ -197,9 +196,7 @@ class Kernels:
         parameters, z, targets, w = forward.parameters, forward.z, forward.targets, forward.w
         if self.curvature == "hessian":
             total = self.total_loss(z, targets, w)
-            g = self.model.derivatives(
-                parameters, total, parameters, create_graph=True, allow_unused=True
-            )
+            g = self.model.derivatives(parameters, total, create_graph=True)
             return self._second_derivative(g, parameters)
         jvp, vjp = self.jacobian(z, parameters)
         return _curvature.gauss_newton(jvp, vjp, self.output_hessian(z.detach(), targets, w))
@@ -215,15 +212,7 @@ class Kernels:
             # The expectation of r r^T must be the Hessian of the loss, so that the factor between
             # loss and negative log-likelihood enters once, not squared.
             w = (w / self.loss.likelihood_scale(z)).sqrt()
-        return _curvature.outer_product(self.output_slopes(z, targets, w))
-
-    def for_products(self) -> AbstractContextManager[Any]:
-        """The context of a forward pass that will be differentiated for products."""
-        return self.convolutions() if self.lean_convolutions else nullcontext()
-
-    def convolutions(self) -> LeanConvolutions:
-        """Convolutions for the products of this curvature."""
-        return LeanConvolutions(jacobian=self.curvature != "hessian")
+        return _curvature.outer_product(self.total_and_slopes(z, targets, w)[1])
 
     def draw(self, x: Tensor, chunk: Chunk, generator: torch.Generator, precision: str) -> Chunk:
         """The chunk with targets drawn from the model's own predictions.
@@ -268,28 +257,18 @@ class Kernels:
         so that no activation is computed again.
         """
         u = torch.zeros_like(z, requires_grad=True)
-        transposed = self.model.derivatives(
-            parameters, z, parameters, u, create_graph=True, allow_unused=True
-        )
+        transposed = self.model.derivatives(parameters, z, u, create_graph=True)
         used = _differentiable(transposed)
 
         def jvp(v: Tensor) -> Tensor:
             pieces = self.model.split(v)
-            (Jv,) = self.model.derivatives(
-                parameters,
-                [transposed[i] for i in used],
-                u,
-                [pieces[i] for i in used],
-                retain_graph=True,
-                allow_unused=True,
-            )
+            slopes, along = [transposed[i] for i in used], [pieces[i] for i in used]
+            (Jv,) = self.model.derivatives(parameters, slopes, along, of=u, retain_graph=True)
             return torch.zeros_like(u) if Jv is None else Jv
 
         def vjp(s: Tensor) -> Tensor:
-            pieces = self.model.derivatives(
-                parameters, z, parameters, s, retain_graph=True, allow_unused=True
-            )
-            return flatten(pieces, self.model.shapes, s)
+            pieces = self.model.derivatives(parameters, z, s, retain_graph=True)
+            return self.model.flat(pieces, s)
 
         return jvp, vjp
 
@@ -301,15 +280,9 @@ class Kernels:
             if not used:  # a loss that is linear in the parameters
                 return torch.zeros_like(v)
             pieces = self.model.split(v)
-            second = self.model.derivatives(
-                parameters,
-                [g[i] for i in used],
-                parameters,
-                [pieces[i] for i in used],
-                retain_graph=True,
-                allow_unused=True,
-            )
-            return flatten(second, self.model.shapes, v)
+            slopes, along = [g[i] for i in used], [pieces[i] for i in used]
+            second = self.model.derivatives(parameters, slopes, along, retain_graph=True)
+            return self.model.flat(second, v)
 
         return product
 
@@ -320,20 +293,7 @@ class Kernels:
         z = z.requires_grad_()
         total = self.total_loss(z, targets, w)
         (r,) = torch.autograd.grad(total, z, create_graph=True)
-        if not r.requires_grad:  # a loss that is linear in the outputs
-            return torch.zeros_like
-
-        def product(u: Tensor) -> Tensor:
-            with explained(OF_THE_LOSS):
-                return torch.autograd.grad(
-                    r, z, u, retain_graph=True, allow_unused=True, materialize_grads=True
-                )[0]
-
-        return product
-
-    def output_slopes(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
-        """The gradient of each weighted loss in the outputs."""
-        return self.total_and_slopes(z, targets, w)[1]
+        return hessian_of(r, z)
 
     def total_and_slopes(self, z: Tensor, targets: Any, w: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of the weighted losses, and the gradient of each in the outputs."""
@@ -341,6 +301,20 @@ class Kernels:
         total = self.total_loss(z, targets, w)
         (r,) = torch.autograd.grad(total, z)
         return total, r
+
+
+def hessian_of(r: Tensor, z: Tensor) -> Product:
+    """The Hessian of a loss in z, from its gradient r there."""
+    if not r.requires_grad:  # a loss that is linear in z
+        return torch.zeros_like
+
+    def product(u: Tensor) -> Tensor:
+        with explained(OF_THE_LOSS):
+            return torch.autograd.grad(
+                r, z, u, retain_graph=True, allow_unused=True, materialize_grads=True
+            )[0]
+
+    return product
 
 
 def _differentiable(pieces: tuple[Tensor | None, ...]) -> list[int]:

@@ -10,7 +10,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Forward
-from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, Probing
+from ksdmin._adapters.torch.probing import Probing, alike
 from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
 from ksdmin._problem.kronecker import Block, solve_cost
 
@@ -31,15 +31,9 @@ LONGEST_SIDE = 4096
 
 
 class KroneckerKernel:
-    """The kernel that computes the factors, summed over the samples of a chunk.
+    """The kernel that computes the factors, summed over the samples of a chunk."""
 
-    Parameters
-    ----------
-    probing : Probing
-        A pass of a few samples, which shows how the parameters are used.
-    """
-
-    def __init__(self, probing: Probing) -> None:
+    def __init__(self, probing: Probing) -> None:  # which shows how the parameters are used
         kernels, forward = probing.kernels, probing.forward
         self._kernels, self._model = kernels, kernels.model
         self._draws = kernels.loss.draw is not None
@@ -113,8 +107,8 @@ class KroneckerKernel:
         """
         if self._draws:
             roots = (w / self._kernels.loss.likelihood_scale(z)).sqrt()
-            return self._kernels.output_slopes(z, targets, roots)
-        slopes = self._kernels.output_slopes(z, targets, w.sqrt())
+            return self._kernels.total_and_slopes(z, targets, roots)[1]
+        slopes = self._kernels.total_and_slopes(z, targets, w.sqrt())[1]
         if self._kernels.is_scalar:
             return slopes
         if self._curved:
@@ -136,9 +130,16 @@ class KroneckerKernel:
         lengths = curved.reshape(len(z), -1).sum(1).clamp(min=0.0).sqrt()  # it may curve down
         return lengths.reshape(-1, *[1] * (z.ndim - 1))
 
-    def _setting(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def _setting(self) -> Iterator[None]:
         """A setting in which the forward pass of a recurrent layer is not a single node."""
-        return _without_mkldnn() if self._model.is_recurrent else nullcontext()
+        if not self._model.is_recurrent:
+            yield
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of settings for other devices
+            with torch.backends.mkldnn.flags(enabled=False):
+                yield
 
     def _check(self, forward: Forward) -> None:
         """Count the uses of each weight; keep those whose gradient these vectors reproduce."""
@@ -164,7 +165,7 @@ class KroneckerKernel:
             weight: replace(self._of_weight[weight], uses=uses[weight] / len(forward.w))
             for weight, found in made.items()
             if g[weight] is not None
-            and _alike(found, g[weight].detach().reshape(found.shape).to(x.dtype))
+            and alike(found, g[weight].detach().reshape(found.shape).to(x.dtype))
         }
 
 
@@ -201,19 +202,6 @@ def _add_squares(factor: Tensor, vectors: Tensor, with_bias: bool) -> None:
         factor += vectors.square().sum(0)
     else:
         factor.addmm_(vectors.T, vectors)
-
-
-@contextmanager
-def _without_mkldnn() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of settings for other devices
-        with torch.backends.mkldnn.flags(enabled=False):
-            yield
-
-
-def _alike(found: Tensor, expected: Tensor) -> bool:
-    difference = (found - expected).norm()
-    return bool(difference <= MAX_DIFFERENCE * expected.norm())
 
 
 def _directions(slopes: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import Product, SampleLoss, unit_scale
-from ksdmin._adapters.torch.model_calls import CHOOSE, SeveralTensors
+from ksdmin._adapters.torch.model_calls import CHOOSE, SeveralTensors, description
 
 Scale = Callable[[Tensor], float]
 """Outputs -> the factor between the loss and the negative log-likelihood."""
@@ -48,15 +48,6 @@ def check_elements(loss: nn.Module, z: Tensor, y: Any) -> None:
             )
 
 
-def as_numbers(loss: nn.Module, z: Tensor, y: Tensor) -> Tensor:
-    """Targets that are whole numbers or bools, in the dtype of the outputs."""
-    if y.is_floating_point() or y.is_complex():
-        return y
-    if y.dtype == torch.bool and isinstance(loss, nn.SoftMarginLoss):
-        raise TypeError("SoftMarginLoss: the targets are bools; expected 1 and -1: pass 2 * y - 1")
-    return y.to(z.dtype)
-
-
 def as_labels(y: Tensor) -> Tensor:
     """Class labels in the dtype that torch takes; probabilities of classes as they are."""
     return y if y.is_floating_point() else y.long()
@@ -82,87 +73,34 @@ def normal(z: Tensor, generator: torch.Generator) -> Tensor:
 # here a negative variance makes the loss NaN
 
 
-# The outputs are the mean, the targets pairs (y, variance)
+def gaussian(loss: Any, mean: bool, several: SeveralTensors | None = None) -> SampleLoss:
+    """The outputs are the mean, the targets pairs (y, variance); or the outputs are both.
 
-
-def gaussian(loss: Any, mean: bool) -> SampleLoss:
-    """The loss of a mean."""
-    scale = per_element if mean else unit_scale
+    The Hessian in the variance can be negative: in its place is the Fisher information of the
+    normal distribution, 1 / v in the mean and 1 / (2 v^2) in the variance, which is its expectation
+    over y.
+    """
+    if several is not None:
+        mean_shape, variance = several.shapes
+        # one variance for each entry of the mean, or for all entries along the last axis
+        along_last = (mean_shape[:-1], (*mean_shape[:-1], 1)) if mean_shape else ()
+        if variance not in (mean_shape, *along_last):
+            raise ValueError(
+                f"GaussianNLLLoss: the mean of a sample has shape {mean_shape}, its variance "
+                f"{variance}: expected the same shape, or one variance for the entries along the "
+                "last axis"
+            )
+    scale = partial(_of_mean, several) if mean else unit_scale
     return SampleLoss(
-        losses=partial(_losses, loss, mean),
-        hessian=partial(_hessian, loss, scale),
-        draw=partial(_draw, loss),
+        losses=partial(_log_likelihoods, loss, mean, several),
+        hessian=partial(_information, loss, scale, several),
+        draw=partial(_draw, loss, several),
         likelihood_scale=scale,
     )
 
 
-def _losses(loss: Any, mean: bool, z: Tensor, y: Any) -> Tensor:
-    if not isinstance(y, (tuple, list)) or len(y) != 2:
-        raise TypeError(
-            "GaussianNLLLoss: the model returned one tensor, so the targets must be a pair "
-            "(y, variance); or let the model return a pair (mean, variance)"
-        )
-    return _log_likelihoods(loss, mean, z, y[0], _variance(loss, z, y[1]))
-
-
-def _log_likelihoods(loss: Any, mean: bool, z: Tensor, target: Tensor, v: Tensor) -> Tensor:
-    check_elements(loss, z, target)
-    constant = math.log(2 * math.pi) if loss.full else 0.0
-    return over_elements(((z - target).square() / v + v.log() + constant) / 2, mean)
-
-
-def _columns(z: Tensor, given: Tensor) -> Tensor:
-    """The variances, with one axis more where one variance is that of all entries along it."""
-    return given.unsqueeze(-1) if given.shape == z.shape[:-1] else given
-
-
-def _variance(loss: Any, z: Tensor, given: Tensor) -> Tensor:
-    """The given variances, as torch clamps them; NaN for a negative one, which torch refuses."""
-    v = _columns(z, given)
-    return v.clamp(loss.eps).masked_fill(v < 0, math.nan)
-
-
-def _hessian(loss: Any, scale: Scale, z: Tensor, y: tuple[Tensor, Tensor], w: Tensor) -> Product:
-    v = _variance(loss, z, y[1])
-    return _curvature.gaussian(z, (y[0], v), w, scale=scale(z))
-
-
-def _draw(loss: Any, z: Tensor, y: tuple[Tensor, Tensor], generator: torch.Generator) -> Any:
-    return z + normal(z, generator) * _variance(loss, z, y[1]).sqrt(), y[1]
-
-
-# The outputs are pairs (mean, variance), the targets y
-
-
-def gaussian_of_pair(loss: Any, mean: bool, several: SeveralTensors) -> SampleLoss:
-    """The loss of a mean and a variance.
-
-    Its Hessian in the variance can be negative: in its place is the Fisher information of the
-    normal distribution, 1 / v in the mean and 1 / (2 v^2) in the variance, which is its expectation
-    over y.
-    """
-    _check_shapes(*several.shapes)
-    scale = 1 / several.sizes[0] if mean else 1.0
-    return SampleLoss(
-        losses=partial(_pair_losses, loss, mean, several),
-        hessian=partial(_pair_information, loss, scale, several),
-        draw=partial(_pair_draw, loss, several),
-        likelihood_scale=partial(_constant, scale),
-    )
-
-
-def _constant(scale: float, z: Tensor) -> float:
-    return scale
-
-
-def _check_shapes(mean: Any, variance: Any) -> None:
-    """One variance for each entry of the mean, or for all entries along the last axis."""
-    along_last = (mean[:-1], (*mean[:-1], 1)) if mean else ()
-    if variance not in (mean, *along_last):
-        raise ValueError(
-            f"GaussianNLLLoss: the mean of a sample has shape {mean}, its variance {variance}: "
-            "expected the same shape, or one variance for the entries along the last axis"
-        )
+def _of_mean(several: SeveralTensors | None, z: Tensor) -> float:
+    return per_element(z) if several is None else 1 / several.sizes[0]
 
 
 def check_variance(several: SeveralTensors, z: Tensor) -> None:
@@ -175,46 +113,63 @@ def check_variance(several: SeveralTensors, z: Tensor) -> None:
         )
 
 
-def _pair(loss: Any, several: SeveralTensors, z: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean and the variance, which is at least eps.
+def _normal(
+    loss: Any, several: SeveralTensors | None, z: Tensor, y: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean, the target, and the variance, which is at least eps, and NaN where negative.
 
     As in torch, the derivatives pay no heed to that bound.
     """
-    mean, given = several.unpack(z)
-    given = _columns(mean, given)
+    if several is None:
+        if not isinstance(y, (tuple, list)) or len(y) != 2:
+            raise TypeError(
+                "GaussianNLLLoss: the model returned one tensor, so the targets must be a pair "
+                "(y, variance); or let the model return a pair (mean, variance)"
+            )
+        mean, (target, given) = z, y
+    else:
+        if not isinstance(y, Tensor):
+            raise TypeError(
+                "GaussianNLLLoss: the model returned a pair (mean, variance), so the targets must "
+                f"be one tensor, not a {type(y).__name__}"
+            )
+        (mean, given), target = several.unpack(z), y
+    # one axis more where one variance is that of all entries along it
+    given = given.unsqueeze(-1) if given.shape == mean.shape[:-1] else given
     v = torch.where(given < loss.eps, loss.eps + (given - given.detach()), given)
     # (masked_fill, as torch.where would copy the number to the device, which a graph cannot)
-    return mean, v.masked_fill(given < 0, torch.nan)
+    return mean, target, v.masked_fill(given < 0, math.nan)
 
 
-def _pair_losses(loss: Any, mean: bool, several: SeveralTensors, z: Tensor, y: Any) -> Tensor:
-    if not isinstance(y, Tensor):
-        raise TypeError(
-            "GaussianNLLLoss: the model returned a pair (mean, variance), so the targets must be "
-            f"one tensor, not a {type(y).__name__}"
-        )
-    centre, v = _pair(loss, several, z)
-    return _log_likelihoods(loss, mean, centre, y, v)
+def _log_likelihoods(
+    loss: Any, mean: bool, several: SeveralTensors | None, z: Tensor, y: Any
+) -> Tensor:
+    centre, target, v = _normal(loss, several, z, y)
+    check_elements(loss, centre, target)
+    constant = math.log(2 * math.pi) if loss.full else 0.0
+    return over_elements(((centre - target).square() / v + v.log() + constant) / 2, mean)
 
 
-def _pair_information(
-    loss: Any, scale: float, several: SeveralTensors, z: Tensor, y: Tensor, w: Tensor
+def _information(
+    loss: Any, scale: Scale, several: SeveralTensors | None, z: Tensor, y: Any, w: Tensor
 ) -> Product:
-    mean, v = _pair(loss, several, z)
+    mean, target, v = _normal(loss, several, z, y)
+    if several is None:
+        return _curvature.gaussian(z, (target, v), w, scale=scale(z))
     rows = z.shape[0]
     shared = several.sizes[0] // several.sizes[1]  # entries that have one variance
     in_mean = (1 / v).expand_as(mean).reshape(rows, -1)
     in_variance = (shared / (2 * v.square())).reshape(rows, -1)
-    diagonal = torch.cat([in_mean, in_variance], 1) * (scale * w)[:, None]
+    diagonal = torch.cat([in_mean, in_variance], 1) * (scale(z) * w)[:, None]
     return lambda u: diagonal * u
 
 
-def _pair_draw(
-    loss: Any, several: SeveralTensors, z: Tensor, y: Tensor, generator: torch.Generator
-) -> Tensor:
-    mean, v = _pair(loss, several, z)
+def _draw(
+    loss: Any, several: SeveralTensors | None, z: Tensor, y: Any, generator: torch.Generator
+) -> Any:
+    mean, _, v = _normal(loss, several, z, y)
     drawn: Tensor = mean + normal(mean, generator) * v.sqrt()
-    return drawn
+    return (drawn, y[1]) if several is None else drawn
 
 
 # All losses that torch has, as modules or functions, and those of users
@@ -239,7 +194,7 @@ def as_sample_loss(loss: Any, several: SeveralTensors | None = None) -> SampleLo
     elementwise.reduction = "none"
     mean, known = reduction == "mean", _KNOWN.get(type(loss))
     if several is not None and known is gaussian:
-        return gaussian_of_pair(elementwise, mean, several)
+        return gaussian(elementwise, mean, several)
     if several is not None or known is None:
         return SampleLoss(partial(_module_losses, _of_outputs(elementwise, several), mean))
     return known(elementwise, mean)
@@ -256,22 +211,20 @@ def _unpacked(several: SeveralTensors, loss: Any, z: Tensor, y: Any) -> Any:
 
 def _check_pair(loss: Any, several: SeveralTensors) -> None:
     """Refuse several outputs for a loss of torch, but for (mean, variance) of a Gaussian."""
-    if is_gaussian(loss) and several.is_pair:
+    pair = isinstance(several.example, (tuple, list)) and len(several.shapes) == 2
+    if is_gaussian(loss) and pair and None not in several.shapes:
         return
     takes = "one tensor, or a pair (mean, variance)" if is_gaussian(loss) else "one tensor"
     raise TypeError(
-        f"the model returned {several.description}, of which {type(loss).__name__} takes {takes}. "
-        f"{CHOOSE}; or write a loss of your own, a callable(outputs, targets) that returns one "
-        "loss per sample"
+        f"the model returned {description(several.example)}, of which {type(loss).__name__} takes "
+        f"{takes}. {CHOOSE}; or write a loss of your own, a callable(outputs, targets) that "
+        "returns one loss per sample"
     )
 
 
 def as_loss_module(loss: Any) -> Any:
     """The loss module of one of torch's functions; any other loss as it is."""
-    for function, module in _FUNCTIONS:
-        if loss is function:
-            return module()
-    return loss
+    return next((module() for function, module in _FUNCTIONS if loss is function), loss)
 
 
 def is_gaussian(loss: Any) -> bool:
@@ -324,7 +277,11 @@ def _module_losses(loss: Any, mean: bool, z: Tensor, y: Any) -> Tensor:
     """The mean (or sum) over the elements of each sample."""
     if isinstance(loss, _ELEMENTWISE):
         check_elements(loss, z, y)
-        y = as_numbers(loss, z, y)
+        if y.dtype == torch.bool and isinstance(loss, nn.SoftMarginLoss):
+            raise TypeError(
+                "SoftMarginLoss: the targets are bools; expected 1 and -1: pass 2 * y - 1"
+            )
+        y = y if y.is_floating_point() or y.is_complex() else y.to(z.dtype)
     elif isinstance(loss, _OF_CLASSES):
         y = as_labels(y)
     losses: Tensor = loss(z, y)
@@ -335,32 +292,24 @@ def _module_losses(loss: Any, mean: bool, z: Tensor, y: Any) -> Tensor:
 # Elementwise losses that are negative log-likelihoods
 
 
-def _likelihood(
-    loss: nn.Module,
-    mean: bool,
-    hessian: Any,
-    draw: Draw,
-    *,
-    factor: float = 1.0,
-    standard: bool = True,
-) -> SampleLoss:
-    """Where the loss is not `standard` (weighted, or of another link): no Hessian, no draws."""
+def _likelihood(loss: Any, mean: bool) -> SampleLoss:
+    """Where the loss is weighted, or of another link: no Hessian, no draws."""
+    hessian, draw = _LIKELIHOODS[type(loss)]
+    weighted = any(getattr(loss, name, None) is not None for name in ("weight", "pos_weight"))
+    standard = not weighted and bool(getattr(loss, "log_input", True))
     scale = per_element if mean else unit_scale
     return SampleLoss(
         losses=partial(_module_losses, loss, mean),
-        hessian=partial(_scaled, hessian, scale, factor) if standard else None,
+        hessian=partial(_scaled, hessian, scale) if standard else None,
         draw=draw if standard else None,
         likelihood_scale=scale,
     )
 
 
-def _scaled(hessian: Any, scale: Scale, factor: float, z: Tensor, y: Any, w: Tensor) -> Product:
+def _scaled(hessian: Any, scale: Scale, z: Tensor, y: Any, w: Tensor) -> Product:
+    factor = 2.0 if hessian is _curvature.squared_error else 1.0
     product: Product = hessian(z, y, w, scale=factor * scale(z))
     return product
-
-
-def _squared_error(loss: nn.Module, mean: bool) -> SampleLoss:
-    return _likelihood(loss, mean, _curvature.squared_error, _draw_normal, factor=2.0)
 
 
 def _draw_normal(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
@@ -368,19 +317,8 @@ def _draw_normal(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
     return drawn
 
 
-def _binary(loss: nn.Module, mean: bool) -> SampleLoss:
-    standard = loss.weight is None and loss.pos_weight is None
-    hessian = _curvature.binary_cross_entropy
-    return _likelihood(loss, mean, hessian, _draw_bernoulli, standard=standard)
-
-
 def _draw_bernoulli(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
     return torch.bernoulli(torch.sigmoid(z), generator=generator)
-
-
-def _poisson(loss: Any, mean: bool) -> SampleLoss:
-    standard = bool(loss.log_input)
-    return _likelihood(loss, mean, _curvature.poisson, _draw_poisson, standard=standard)
 
 
 def _draw_poisson(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
@@ -390,13 +328,14 @@ def _draw_poisson(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
 # Classes
 
 
-def _cross_entropy(loss: Any, mean: bool) -> SampleLoss:
+def _of_classes(loss: Any, mean: bool) -> SampleLoss:
     scale = per_position if mean else unit_scale
-    drawable = loss.weight is None and not loss.label_smoothing
+    logits = isinstance(loss, nn.CrossEntropyLoss)
+    drawable = loss.weight is None and not getattr(loss, "label_smoothing", 0.0)
     return SampleLoss(
         losses=partial(_module_losses, loss, mean),
-        hessian=partial(_cross_entropy_hessian, loss, scale),
-        draw=partial(_draw_class, loss, torch.softmax) if drawable else None,
+        hessian=partial(_cross_entropy_hessian, loss, scale) if logits else None,
+        draw=partial(_draw_class, loss, logits) if drawable else None,
         sample_weights=partial(_class_weights, loss) if mean else None,
         likelihood_scale=scale,
     )
@@ -421,27 +360,10 @@ def _target_mass(loss: Any, z: Tensor, y: Tensor) -> Tensor:
     return q
 
 
-def _log_likelihood(loss: Any, mean: bool) -> SampleLoss:
-    return SampleLoss(
-        losses=partial(_module_losses, loss, mean),
-        draw=partial(_draw_class, loss, _exp) if loss.weight is None else None,
-        sample_weights=partial(_class_weights, loss) if mean else None,
-        likelihood_scale=per_position if mean else unit_scale,
-    )
-
-
-def _exp(z: Tensor, axis: int) -> Tensor:
-    return torch.exp(z)
-
-
 def _draw_class(
-    loss: Any,
-    probabilities: Callable[[Tensor, int], Tensor],
-    z: Tensor,
-    y: Tensor,
-    generator: torch.Generator,
+    loss: Any, logits: bool, z: Tensor, y: Tensor, generator: torch.Generator
 ) -> Tensor:
-    y, p = as_labels(y), torch.movedim(probabilities(z, 1), 1, -1)
+    y, p = as_labels(y), torch.movedim(torch.softmax(z, 1) if logits else torch.exp(z), 1, -1)
     flat = torch.multinomial(p.reshape(-1, p.shape[-1]), 1, generator=generator)
     drawn = flat.reshape(p.shape[:-1])
     if y.is_floating_point():
@@ -486,11 +408,13 @@ _FUNCTIONS: tuple[tuple[Any, type[nn.Module]], ...] = (
     (functional.gaussian_nll_loss, nn.GaussianNLLLoss),
     (functional.soft_margin_loss, nn.SoftMarginLoss),
 )
+_LIKELIHOODS: dict[type, tuple[Any, Draw]] = {
+    nn.MSELoss: (_curvature.squared_error, _draw_normal),
+    nn.BCEWithLogitsLoss: (_curvature.binary_cross_entropy, _draw_bernoulli),
+    nn.PoissonNLLLoss: (_curvature.poisson, _draw_poisson),
+}
 _KNOWN: dict[type, Callable[[Any, bool], SampleLoss]] = {
-    nn.MSELoss: _squared_error,
+    **dict.fromkeys(_LIKELIHOODS, _likelihood),
+    **dict.fromkeys(_OF_CLASSES, _of_classes),
     nn.GaussianNLLLoss: gaussian,
-    nn.BCEWithLogitsLoss: _binary,
-    nn.PoissonNLLLoss: _poisson,
-    nn.CrossEntropyLoss: _cross_entropy,
-    nn.NLLLoss: _log_likelihood,
 }

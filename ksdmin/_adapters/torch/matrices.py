@@ -23,17 +23,20 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ksdmin._adapters.curvature import DIAGONAL_TOL, off_diagonal
 from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
-from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, LinearUse, Probing
+from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels
+from ksdmin._adapters.torch.model_calls import row_count
+from ksdmin._adapters.torch.probing import Probing, alike
 from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
-from ksdmin._adapters.trees import tree_leaves, tree_map
+from ksdmin._adapters.trees import tree_map
 
 log = logging.getLogger("ksdmin")
 
@@ -48,22 +51,17 @@ CACHED_ENTRIES = 2**22
 
 
 class JacobianRows:
-    """Kernels for the rows of the Jacobian, for losses whose M is diagonal.
+    """Kernels for the rows of the Jacobian, for losses whose M is diagonal."""
 
-    Parameters
-    ----------
-    way : {"vmap", "uses", "graphs"}
-        How the rows are made.
-    max_rows : int
-        How many samples a chunk may have.
-
-    Attributes
-    ----------
-    way : str
-        As given; "graphs" once samples have shown that the uses are not the same for all.
-    """
-
-    def __init__(self, kernels: Kernels, elements: int, way: str, max_rows: int) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        elements: int,  # of the outputs of a sample
+        # How the rows are made: "vmap", "uses" or "graphs". "uses" becomes "graphs" once samples
+        # have shown that the uses are not the same for all.
+        way: str,
+        max_rows: int,  # how many samples a chunk may have
+    ) -> None:
         self._kernels, self._model = kernels, kernels.model
         self.elements, self.max_rows, self.way = elements, max_rows, way
         self._by_position = False
@@ -140,7 +138,7 @@ class JacobianRows:
             forward.parameters, forward.z, u[None], retain_graph=True
         )
         (found,) = self._pulled_by_uses(forward, u[None])
-        return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())
+        return alike(found, expected)
 
     def _pulled_by_uses(self, forward: Forward, U: Tensor) -> Tensor:
         J = self._by_uses(forward.parameters, forward.z, retain_graph=True)
@@ -162,7 +160,9 @@ class JacobianRows:
                 return self._by_uses(parameters, z), z.detach()
             except NotImplementedError:  # these samples have other products than those of the check
                 self.way = "graphs"
-        parts = [self._together(x, part) for part in _parts(inputs, SAMPLES_PER_GRAPH)]
+        starts = range(0, row_count(inputs), SAMPLES_PER_GRAPH)
+        some = [slice(start, start + SAMPLES_PER_GRAPH) for start in starts]
+        parts = [self._together(x, tree_map(itemgetter(rows), inputs)) for rows in some]
         return torch.cat([J for J, _ in parts]), torch.cat([z for _, z in parts])
 
     def _pulled(self, x: Tensor, inputs: Any, U: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -170,7 +170,8 @@ class JacobianRows:
 
         def of_sample(pieces: list[Tensor], one: Any, own: Any) -> tuple[list[Tensor], Tensor]:
             def outputs(pieces: list[Tensor]) -> Tensor:
-                return self._model(pieces, tree_map(lambda part: part[None], one))[0]
+                z: Tensor = self._model(pieces, tree_map(lambda part: part[None], one))[0]
+                return z
 
             z, pull, *_ = torch.func.vjp(outputs, pieces)
             if own is None:
@@ -186,21 +187,15 @@ class JacobianRows:
         self, parameters: list[Tensor], z: Tensor, *, retain_graph: bool = False
     ) -> Tensor:
         """J, of shape (samples, outputs, n), from a reverse pass for each of a sample's outputs."""
-        order = len(z), self._by_position
-        made, J = RowsOfUses(self._model, uses_of(z, parameters), *order), []
+        uses, J = uses_of(z, parameters), []
+        made = RowsOfUses(self._model, uses, len(z), self._by_position)
         columns = self._columns(parameters, z, made.others)
+        back = partial(pull_back, self._model, parameters, z)
         for k in range(self.elements):
             slopes = torch.zeros_like(z).reshape(len(z), -1)
             slopes[:, k] = 1
-            pull_back(
-                self._model,
-                parameters,
-                z,
-                slopes.reshape(z.shape),
-                made.uses,
-                made.take,
-                retain_graph=retain_graph or k + 1 < self.elements,
-            )
+            again = retain_graph or k + 1 < self.elements
+            back(slopes.reshape(z.shape), made.uses, made.take, retain_graph=again)
             J.append(made.joined(z, {i: piece[:, k] for i, piece in columns.items()}))
         return torch.stack(J, 1)
 
@@ -237,15 +232,8 @@ class JacobianRows:
     ) -> Tensor:
         """J^T u for each of some vectors u, over the graph of all samples."""
         with _quietly():
-            pieces = self._model.derivatives(
-                parameters,
-                z,
-                parameters,
-                U,
-                retain_graph=retain_graph,
-                allow_unused=True,
-                is_grads_batched=True,
-            )
+            how = {"retain_graph": retain_graph, "is_grads_batched": True}
+            pieces = self._model.derivatives(parameters, z, U, **how)
         shapes = zip(pieces, self._model.sizes, strict=True)
         flat = [
             z.new_zeros(len(U), size) if piece is None else piece.reshape(len(U), size)
@@ -255,15 +243,15 @@ class JacobianRows:
 
 
 class RowsOfUses:
-    """The gradient of each sample, from the uses of the parameters in one reverse pass over all.
+    """The gradient of each sample, from the uses of the parameters in one reverse pass over all."""
 
-    Parameters
-    ----------
-    by_position : bool
-        Whether the rows of a position are next to each other, where a sample has several.
-    """
-
-    def __init__(self, model: FlatModel, uses: Uses, samples: int, by_position: bool) -> None:
+    def __init__(
+        self,
+        model: FlatModel,
+        uses: Uses,
+        samples: int,
+        by_position: bool,  # whether the rows of a position are contiguous, not those of a sample
+    ) -> None:
         count = len(model.sizes)
         weights = {i for i in range(count) if uses.of_weight(i)}
         biases = {i for i in range(count) if uses.of_bias(i)}
@@ -286,7 +274,7 @@ class RowsOfUses:
         if use.weight is not None:
             self._of_weight[use.weight].append((a, b))
         if use.bias is not None:
-            self._of_bias[use.bias].append((b if use.bias_is_row else a).sum(1))
+            self._of_bias[use.bias].append(use.of_bias(a, b).sum(1))
 
     def _of_samples(self, rows: Tensor) -> Tensor:
         """The rows of each sample."""
@@ -347,7 +335,7 @@ def _is_diagonal(kernels: Kernels, z: Tensor, probe: Chunk) -> bool:
     try:
         found = off_diagonal(kernels.output_hessian(z, probe[1], probe[2]), z)
     except Exception as error:  # whatever a loss may raise
-        _say(error)
+        _say("Jacobian", error)
         return False
     return float(found) <= DIAGONAL_TOL
 
@@ -372,19 +360,13 @@ def _agrees(rows: JacobianRows, probing: Probing) -> bool:
         if rows.way == "uses" and not rows.keeps_order(probing, u):
             return False
     except Exception as error:  # whatever a module may raise under vmap
-        _say(error)
+        _say("Jacobian", error)
         return False
-    same = bool((other - expected).norm() <= MAX_DIFFERENCE * expected.norm())
-    return same and probing.agrees(found)
+    return alike(other, expected) and probing.agrees(found)
 
 
-def _say(error: Exception) -> None:
-    log.info("ksdmin: no Jacobian for this model: %s", str(error).split(". ")[0])
-
-
-def _parts(inputs: Any, size: int) -> Iterator[Any]:
-    for at in range(0, len(tree_leaves(inputs)[0]), size):
-        yield tree_map(lambda part, at=at: part[at : at + size], inputs)
+def _say(what: str, error: Exception) -> None:
+    log.info("ksdmin: no %s for this model: %s", what, str(error).split(". ")[0])
 
 
 @contextmanager
@@ -414,23 +396,25 @@ class LinearMatrix:
 
     products = 1  # what a matrix counts as: the data are read once
 
-    def __init__(self, kernels: Kernels, use: LinearUse, outputs: int) -> None:
-        self._kernels, self._use, self._outputs = kernels, use, outputs
-        weight, bias = use.weight is not None, use.bias is not None
-        features = use.layer.in_features if weight else 0
-        self._ones = bias
+    def __init__(self, kernels: Kernels, use: Use) -> None:
+        self._kernels, self._bias = kernels, use.bias is not None
+        outputs, features = kernels.model.shapes[use.weight or 0]
+        self._outputs = outputs
         # Of a matrix, in floating-point operations of a product.
-        self.cost = (features + bias) * (outputs + 1) / 4
+        self.cost = (features + self._bias) * (outputs + 1) / 4
         # the place of each parameter among (output, feature), where the bias is the last feature
-        place = torch.arange(outputs * (features + bias)).reshape(outputs, features + bias)
+        place = torch.arange(outputs * (features + self._bias)).reshape(outputs, -1)
         parts = {use.weight: place[:, :features], use.bias: place[:, features:]}
         order = [parts[i].reshape(-1) for i in sorted(i for i in parts if i is not None)]
         self._order = torch.cat(order).to(kernels.model.device)
 
     def __call__(self, x: Tensor, chunk: Chunk) -> Tensor:
         """The sum of the samples' matrices."""
-        inputs, targets, w = chunk
-        a, z = self._inputs_and_outputs(x, inputs)
+        forward = self._kernels.forward(x, chunk)
+        z, targets, w = forward.z.detach(), forward.targets, forward.w
+        (use,) = uses_of(forward.z, forward.parameters).by_node.values()
+        a = use.vectors(z)[1].detach().to(x.dtype)
+        a = torch.cat([a, a.new_ones(len(a), 1)], 1) if self._bias else a
         hessian = self._kernels.output_hessian(z, targets, w)
         size, outputs = a.shape[1], self._outputs
         blocks = a.new_zeros((outputs, size, outputs, size))
@@ -444,50 +428,29 @@ class LinearMatrix:
                 blocks[column, :, row] = block
         return blocks.reshape(outputs * size, -1)[self._order][:, self._order]
 
-    def _inputs_and_outputs(self, x: Tensor, inputs: object) -> tuple[Tensor, Tensor]:
-        """The inputs of the layer, with a one for the bias; the model's outputs."""
-        seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-        hook, model = self._use.watch(seen), self._kernels.model
-        try:
-            with torch.no_grad():
-                z = model(model.split(x), inputs).detach()
-        finally:
-            hook.remove()
-        a = seen[self._use.layer][0].detach().to(x.dtype)
-        a = a if self._use.weight is not None else a[:, :0]
-        return torch.cat([a, a.new_ones(len(a), 1)], 1) if self._ones else a, z
-
 
 class BatchedProducts:
-    """The kernel for any model: the products with all unit vectors.
+    """The kernel for any model: the products with all unit vectors."""
 
-    Attributes
-    ----------
-    cost, products
-        As in :class:`LinearMatrix`.
-    max_kept_samples : int
-        How many samples' products fit into the memory budget.
-    """
-
-    def __init__(self, kernels: Kernels, max_kept_samples: int) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        max_kept_samples: int,  # how many samples' products fit into the memory budget
+    ) -> None:
         self._kernels, self._max_kept_samples = kernels, max_kept_samples
         self.products = kernels.model.x0.numel()
         self.cost = float(VMAP_COST * self.products)
 
     def __call__(self, x: Tensor, chunk: Chunk) -> Tensor:
         """The sum of the samples' matrices."""
-        columns = max(1, self._max_kept_samples // len(chunk[2]))
-        return by_columns(self._kernels.product(x, chunk), x, columns)
+        columns = max(1, self._max_kept_samples // len(chunk[2]))  # at a time
+        units = torch.eye(x.numel(), dtype=x.dtype, device=x.device)
+        product = self._kernels.product(x, chunk)
+        H: Tensor = torch.func.vmap(product, chunk_size=columns)(units)
+        return H
 
 
 MatrixKernel = LinearMatrix | BatchedProducts
-
-
-def by_columns(product: Product, x: Tensor, columns: int) -> Tensor:
-    """The matrix of a product, so many `columns` at a time."""
-    units = torch.eye(x.numel(), dtype=x.dtype, device=x.device)
-    H: Tensor = torch.func.vmap(product, chunk_size=columns)(units)
-    return H
 
 
 def matrix_kernel(probing: Probing, max_kept_samples: int, budget: float) -> MatrixKernel | None:
@@ -507,11 +470,14 @@ def matrix_kernel(probing: Probing, max_kept_samples: int, budget: float) -> Mat
 
 def _linear(probing: Probing) -> list[LinearMatrix]:
     """The kernel of a model whose parameters all belong to one Linear layer."""
-    kernels, uses = probing.kernels, probing.linear_uses
-    covered = [i for use in uses for i in (use.weight, use.bias) if i is not None]
-    if len(uses) != 1 or len(covered) != len(kernels.model.sizes):
-        return []
-    return [LinearMatrix(kernels, uses[0], uses[0].layer.out_features)]
+    kernels, forward = probing.kernels, probing.forward
+    uses = uses_of(forward.z, forward.parameters).by_node.values()
+    for use in uses if len(uses) == 1 else ():
+        a, b = use.vectors(forward.z)
+        rows = a is forward.z and len(b) == len(forward.w)
+        if rows and {use.weight, use.bias} - {None} == set(range(len(kernels.model.sizes))):
+            return [LinearMatrix(kernels, use)]
+    return []
 
 
 def _is_that_of_products(kernel: MatrixKernel, probing: Probing) -> bool:
@@ -519,5 +485,5 @@ def _is_that_of_products(kernel: MatrixKernel, probing: Probing) -> bool:
     try:
         return probing.agrees(kernel(probing.x, probing.chunk) @ probing.direction)
     except Exception as error:  # whatever a module may raise under vmap
-        log.info("ksdmin: no curvature matrix for this model: %s", str(error).split(". ")[0])
+        _say("curvature matrix", error)
         return False

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +23,10 @@ from ksdmin._adapters.torch.checks import (
     warn_of_output_nonlinearity,
     warn_of_targets,
 )
-from ksdmin._adapters.torch.costs import SavedBytes, saved_bytes
+from ksdmin._adapters.torch.costs import Kept, bytes_per_sample
 from ksdmin._adapters.torch.data.samples import EpochSamples, Samples, samples_of
-from ksdmin._adapters.torch.flat_model import FlatModel, flatten
-from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
+from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product, hessian_of
 from ksdmin._adapters.torch.losses import (
     as_sample_loss,
     check_variance,
@@ -44,6 +44,7 @@ from ksdmin._adapters.torch.model_calls import (
     seeded_generators,
     takes,
 )
+from ksdmin._adapters.torch.probing import alike
 from ksdmin._adapters.trees import entries_or_fields, tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
 
@@ -62,37 +63,30 @@ def check_outputs(model: FlatModel, samples: Samples | EpochSamples) -> None:
     """Raise for a model that does not return float64."""
     inputs = probe_of(samples)[0]
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
-        outputs = tree_leaves(model.outputs(model.split(model.x0), inputs), entries_or_fields)
+        outputs = tree_leaves(model(model.split(model.x0), inputs, raw=True), entries_or_fields)
     tensors = [leaf for leaf in outputs if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     found = {leaf.dtype for leaf in tensors}
     if found - {torch.float64}:
         raise TypeError(f"it returns {', '.join(sorted(map(str, found)))}")
 
 
-class First(NamedTuple):
-    """What the first pass of a few samples, at x0, has shown."""
-
-    z: Tensor  # the outputs
-    # What it keeps of a sample for the backward pass; None where it takes no hooks.
-    bytes_per_sample: int | None
-
-
-def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, saved: SavedBytes | None) -> First:
-    """What the pass with the outputs z has shown."""
+def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, kept: Kept) -> tuple[Kernels, Tensor]:
+    """The kernels, which know what a pass of a few samples keeps, and its outputs."""
     with kernels.model.arithmetic(kernels.model.precision):
-        return First(z.detach(), saved_bytes(kernels, z, probe, saved))
+        kernels.bytes_per_sample = bytes_per_sample(kernels, z, probe, kept)
+    return kernels, z.detach()
 
 
 def kernels_of(
-    model: FlatModel, samples: Samples | EpochSamples, asked: Arguments, stacklevel: int
-) -> tuple[Kernels, First]:
+    model: FlatModel, samples: Samples | EpochSamples, asked: Arguments
+) -> tuple[Kernels, Tensor]:
     """The computations for a model and its loss, and a first pass."""
     probe, loss, curvature = probe_of(samples), asked.loss, asked.curvature
     model.modes.add(loss)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         if loss is None:
             return _with_own_loss(model, probe, samples, asked)
-        (outputs, saved), rows = check_forward_pass(model, probe[0]), len(probe[2])
+        (outputs, kept), rows = check_forward_pass(model, probe[0]), len(probe[2])
         model.reader = reader = reader_of(outputs, rows, asked.output, type(model.model).__name__)
         z = model.read(outputs, probe[0])
     several = reader if isinstance(reader, SeveralTensors) else None
@@ -101,10 +95,10 @@ def kernels_of(
     if sample_loss.sample_weights is not None:
         samples.normalize_weights(sample_loss.sample_weights)
     refuse_one_class(z, loss)
-    warn_of_output_nonlinearity(z, loss, curvature, stacklevel=stacklevel + 1)
-    warn_of_targets(probe[1], loss, stacklevel=stacklevel + 1)
+    warn_of_output_nonlinearity(z, loss, curvature)
+    warn_of_targets(probe[1], loss)
     kernels = Kernels(model, sample_loss, curvature if isinstance(curvature, str) else "")
-    return kernels, first_pass(kernels, z, probe, saved)
+    return first_pass(kernels, z, probe, kept)
 
 
 def _sample_loss(
@@ -124,7 +118,7 @@ def _sample_loss(
 
 def _with_own_loss(
     model: FlatModel, probe: Chunk, samples: Samples | EpochSamples, asked: Arguments
-) -> tuple[Kernels, First]:
+) -> tuple[Kernels, Tensor]:
     """The same for a model that returns its own loss."""
     name = type(model.model).__name__
     if not takes(model.model, *arguments(model.model, probe[0])):
@@ -132,34 +126,23 @@ def _with_own_loss(
             f"loss= is missing: without it, all of data are the inputs of {name}, which has to "
             "return its own loss, but its forward pass does not take them"
         )
-    outputs, saved = check_forward_pass(model, probe[0])
-    model.reader = losses = OwnLosses(asked.output, outputs, len(probe[2]), name)
-    if losses.is_scalar:
-        _check_equal_weights(samples)
-        _check_no_batches(model)
-    kernels = OwnLossKernels(model, losses)
-    first = first_pass(kernels, model.read(outputs, probe[0]), probe, saved)
-    kernels.set_curvature(asked.curvature, probe)
-    return kernels, first
-
-
-def _check_no_batches(model: FlatModel) -> None:
-    """Raise for BatchNorm in train mode if a batch cannot be padded with samples of weight 0."""
-    if model.batch_norms:
+    outputs, kept = check_forward_pass(model, probe[0])
+    loss = _own_loss(asked.output, outputs)
+    _check_own_loss(loss, outputs, len(probe[2]), name)
+    model.reader, is_scalar = partial(_own_losses, asked.output), loss.ndim == 0
+    if is_scalar and not samples.has_equal_weights:
+        raise ValueError(
+            "the model returns the mean loss of a batch, in which samples cannot be weighted: let "
+            "it return one loss per sample, or give loss= and targets"
+        )
+    if is_scalar and model.batch_norms:  # a batch cannot be padded with weights of zero
         raise ValueError(
             f"{type(model.batch_norms[0]).__name__} in train mode does not work with a model that "
             "returns the mean loss of a batch: let it return one loss per sample, or give loss= "
             "and targets"
         )
-
-
-def _check_equal_weights(samples: Samples | EpochSamples) -> None:
-    """Raise for weights of samples if the loss is already a mean over the batch."""
-    if not samples.has_equal_weights:
-        raise ValueError(
-            "the model returns the mean loss of a batch, in which samples cannot be weighted: let "
-            "it return one loss per sample, or give loss= and targets"
-        )
+    kernels = OwnLossKernels(model, is_scalar, asked.curvature, probe)
+    return first_pass(kernels, model.read(outputs, probe[0]), probe, kept)
 
 
 # Notes for an error in the first call of a loss: the targets, and what may be wrong
@@ -185,17 +168,15 @@ def noting_targets(targets: Any, samples: Samples | EpochSamples) -> Iterator[No
         tensors = [leaf for leaf in tree_leaves(targets) if isinstance(leaf, Tensor)]
         if tensors:
             with suppress(Exception):  # an exception may refuse a note
-                error.add_note(_described(tensors, samples.size(samples.indices(WHOLE))))
+                n, rows = samples.size(samples.indices(WHOLE)), tensors[0].shape[0]
+                forms = ", ".join(f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in tensors)
+                error.add_note(
+                    f"the loss was called with {'' if rows == n else f'the first {rows} of '}{n} "
+                    f"samples, as a check; their targets were {forms}"
+                )
                 if hint := _hint(str(error), tensors):
                     error.add_note(hint)
         raise
-
-
-def _described(tensors: list[Tensor], n: int) -> str:
-    rows = tensors[0].shape[0]
-    forms = ", ".join(f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in tensors)
-    number = "" if rows == n else f"the first {rows} of "
-    return f"the loss was called with {number}{n} samples, as a check; their targets were {forms}"
 
 
 def _hint(message: str, tensors: list[Tensor]) -> str:
@@ -216,63 +197,49 @@ def _hint(message: str, tensors: list[Tensor]) -> str:
 # Models that return their own loss: a mean over the batch, or one loss per sample
 
 
-# Relative difference between the gradient and its part through the logits: anything larger is not
-# rounding, even in bfloat16.
-MAX_LOGITS_DIFFERENCE = 1e-2
+def _own_losses(output: Any, outputs: Any, rows: int) -> Tensor:
+    """The losses that a model returns; the mean of a batch stands for each of its samples.
 
-
-class OwnLosses:
-    """Reads the loss that a model returns, as one loss per sample.
-
-    Parameters
-    ----------
-    output : str, int, callable or None
-        Where the loss is among the outputs; None: a tensor, or the field ``loss``.
-    outputs : any
-        The outputs for `rows` samples, which show what the loss is like.
-    rows : int
-        How many samples.
+    `output` is where they are among the outputs; None: a tensor, or the field ``loss``.
     """
+    loss: Tensor = _own_loss(output, outputs)
+    return loss.expand(rows) if loss.ndim == 0 else loss.reshape(loss.shape[0])
 
-    def __init__(self, output: Any, outputs: Any, rows: int, model: str) -> None:
-        self._output = output
-        loss = self._loss(outputs)
-        if not isinstance(loss, Tensor) or not loss.is_floating_point():
-            raise TypeError(
-                f"{model} was given no loss=, and returned {description(outputs)}: expected a "
-                "loss, as the field 'loss' of the outputs, or as what output= names. Give loss= "
-                "and data=(inputs, targets), or give the model what it computes its loss from "
-                "(labels)"
-            )
-        if loss.shape not in ((), (rows,), (rows, 1)):
-            raise ValueError(
-                f"{model} returned a loss of shape {tuple(loss.shape)} for {rows} samples: "
-                f"expected their mean, a scalar, or one loss per sample, shape ({rows},). If it "
-                "returns outputs rather than a loss, then loss= is missing"
-            )
-        self.is_scalar = loss.ndim == 0  # whether it is one number, the mean over a batch
 
-    def _loss(self, outputs: Any) -> Any:
-        if self._output is None:
-            return outputs if isinstance(outputs, Tensor) else field(outputs, "loss")
-        return chosen(outputs, self._output)
+def _own_loss(output: Any, outputs: Any) -> Any:
+    if output is None:
+        return outputs if isinstance(outputs, Tensor) else field(outputs, "loss")
+    return chosen(outputs, output)
 
-    def __call__(self, outputs: Any, rows: int) -> Tensor:
-        """The losses; the mean of a batch stands for each of its samples."""
-        loss: Tensor = self._loss(outputs)
-        return loss.expand(rows) if loss.ndim == 0 else loss.reshape(loss.shape[0])
+
+def _check_own_loss(loss: Any, outputs: Any, rows: int, model: str) -> None:
+    """Raise if this is no loss of `rows` samples."""
+    if not isinstance(loss, Tensor) or not loss.is_floating_point():
+        raise TypeError(
+            f"{model} was given no loss=, and returned {description(outputs)}: expected a loss, as "
+            "the field 'loss' of the outputs, or as what output= names. Give loss= and "
+            "data=(inputs, targets), or give the model what it computes its loss from (labels)"
+        )
+    if loss.shape not in ((), (rows,), (rows, 1)):
+        raise ValueError(
+            f"{model} returned a loss of shape {tuple(loss.shape)} for {rows} samples: expected "
+            f"their mean, a scalar, or one loss per sample, shape ({rows},). If it returns outputs "
+            "rather than a loss, then loss= is missing"
+        )
 
 
 class OwnLossKernels(Kernels):
     """The computations for a model that returns its own loss."""
 
-    def __init__(self, model: FlatModel, losses: OwnLosses) -> None:
+    def __init__(
+        self,
+        model: FlatModel,
+        is_scalar: bool,  # whether the loss is one number, the mean over a batch
+        curvature: Any,  # by default the best that is available
+        probe: Chunk,
+    ) -> None:
         super().__init__(model, SampleLoss(_as_they_are), "hessian")
-        self.is_scalar = losses.is_scalar
-        self._through_logits = False
-
-    def set_curvature(self, curvature: Any, probe: Chunk) -> None:
-        """Use a provider, by default the best available; raises if it is not available."""
+        self.is_scalar = is_scalar
         self._through_logits = self._depends_through_logits(probe)
         if curvature is None:
             curvature = "gauss-newton" if self._through_logits else "hessian"
@@ -304,15 +271,14 @@ class OwnLossKernels(Kernels):
             return False
         part = torch.autograd.grad(z, parameters, r, retain_graph=True, allow_unused=True)
         whole = torch.autograd.grad(total, parameters, allow_unused=True)
-        g = flatten(whole, self.model.shapes, self.model.x0)
-        difference = g - flatten(part, self.model.shapes, self.model.x0)
-        return bool(difference.norm() <= MAX_LOGITS_DIFFERENCE * g.norm())
+        flat, x0 = self.model.flat, self.model.x0
+        return alike(flat(part, x0), flat(whole, x0))
 
     def forward(self, x: Tensor, chunk: Chunk) -> Forward:
         """A forward pass: the losses, and the logits in the same graph."""
         inputs, targets, w = chunk
         parameters = self.model.leaves(x)
-        outputs = self.model.outputs(parameters, inputs)
+        outputs = self.model(parameters, inputs, raw=True)
         z = field(outputs, "logits")
         usable = isinstance(z, Tensor) and z.requires_grad and z.shape[:1] == (len(w),)
         losses = self.model.read(outputs, inputs)
@@ -329,15 +295,7 @@ class OwnLossKernels(Kernels):
         (r,) = torch.autograd.grad(total, z, create_graph=True)
         if self.curvature == "empirical-fisher":
             return _curvature.fisher(jvp, vjp, r.detach())
-        if not r.requires_grad:  # a loss that is linear in the logits
-            return torch.zeros_like
-        return _curvature.gauss_newton(
-            jvp,
-            vjp,
-            lambda u: torch.autograd.grad(
-                r, z, u, retain_graph=True, allow_unused=True, materialize_grads=True
-            )[0],
-        )
+        return _curvature.gauss_newton(jvp, vjp, hessian_of(r, z))
 
     def single_losses(self, forward: Forward, inputs: Any) -> Iterable[Tensor]:
         """The weighted loss of each sample; from batches of one if only means are available."""
@@ -385,7 +343,7 @@ class ResidualModel(FlatModel):
         """The samples of the block: inputs, without targets."""
         return samples_of(self._data, self.x0, False, memory_budget)
 
-    def outputs(self, parameters: list[Tensor], inputs: Any) -> Tensor:
+    def __call__(self, parameters: list[Tensor], inputs: Any, *, raw: bool = False) -> Tensor:
         """The residuals, one row per sample."""
         batch = (self.own_inputs(inputs),) if self._takes_samples else ()
         r = self.holding(parameters, self._residuals, self.model, *batch)
@@ -393,20 +351,17 @@ class ResidualModel(FlatModel):
             raise TypeError(f"r returned {type(r).__name__}: expected one tensor of residuals")
         check_real(r, "r", REAL_PARTS)
         check_rows(tuple(r.shape), row_count(inputs) if self._takes_samples else None)
-        return r if self._takes_samples else r[None]
-
-    def read(self, outputs: Tensor, inputs: Any) -> Tensor:
-        """The residuals, in the dtype of the parameters."""
-        return outputs.to(self.x0.dtype)
+        r = r if self._takes_samples else r[None]
+        return r if raw else r.to(self.x0.dtype)
 
 
-def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tuple[Kernels, First]:
+def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tuple[Kernels, Tensor]:
     """The computations for a block, and what a first pass has shown.
 
     Raises if torch cannot differentiate the residuals in the parameters.
     """
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
-        r, saved = check_forward_pass(model, probe[0])
+        r, kept = check_forward_pass(model, probe[0])
     if not r.requires_grad:
         raise ValueError(
             "the residuals do not depend on the model's parameters, as far as autograd knows: use "
@@ -414,14 +369,9 @@ def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tupl
             "for derivatives torch.autograd.grad(..., create_graph=True)"
         )
     check_parameters_are_the_models(r, model)
-    kernels = Kernels(model, squared_residuals(), curvature)
-    return kernels, first_pass(kernels, model.read(r, probe[0]), probe, saved)
-
-
-def squared_residuals() -> SampleLoss:
-    """The mean of the squared residuals of a sample, which has no target."""
-    squares = as_sample_loss(nn.MSELoss())
-    return replace(squares, losses=partial(_losses, squares.losses))
+    squares = as_sample_loss(nn.MSELoss())  # their mean over the residuals of a sample
+    kernels = Kernels(model, replace(squares, losses=partial(_losses, squares.losses)), curvature)
+    return first_pass(kernels, r.to(model.x0.dtype), probe, kept)
 
 
 def _losses(losses: Callable[[Tensor, Tensor], Tensor], z: Tensor, y: Any) -> Tensor:

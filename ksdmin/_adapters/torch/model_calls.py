@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -34,19 +35,16 @@ def arguments(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str,
     A tuple is positional arguments. A dict or a namedtuple is keyword arguments if the forward pass
     takes these; otherwise it is the only argument.
     """
-    named = _named(inputs)
+    named = None
+    if isinstance(inputs, Mapping):
+        named = dict(inputs)
+    elif is_namedtuple(inputs):
+        named = inputs._asdict()
     if named is None:
         return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
     if all(isinstance(name, str) for name in named) and takes(model, (), named):
         return (), named
     return (inputs,), {}
-
-
-def _named(inputs: Any) -> dict[str, Any] | None:
-    """The inputs by name; None if they have no names."""
-    if isinstance(inputs, Mapping):
-        return dict(inputs)
-    return inputs._asdict() if is_namedtuple(inputs) else None
 
 
 def takes(model: nn.Module, positional: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
@@ -80,22 +78,10 @@ Reader = Callable[[Any, int], Tensor]
 """Reads the outputs of a model for so many samples as one tensor, with a row for each."""
 
 
-class OneTensor:
-    """The one tensor that a model returns, or that is chosen from its outputs.
-
-    Parameters
-    ----------
-    output : str, int, callable or None
-        As in :func:`ksdmin.from_torch`.
-    """
-
-    def __init__(self, output: Any) -> None:
-        self._output = output
-
-    def __call__(self, outputs: Any, rows: int) -> Tensor:
-        """The tensor."""
-        z: Tensor = chosen(outputs, self._output)
-        return z
+def one_tensor(output: Any, outputs: Any, rows: int) -> Tensor:
+    """The one tensor that a model returns, or that `output` chooses from its outputs."""
+    z: Tensor = chosen(outputs, output)
+    return z
 
 
 class SeveralTensors:
@@ -109,18 +95,8 @@ class SeveralTensors:
         self._output = output
         leaves = [leaf for _, leaf in paths(example, entries_or_fields)]
         bare = (leaf if leaf is None else leaf.detach() for leaf in leaves)
-        self._example = rebuilt(example, bare, entries_or_fields)
+        self.example = rebuilt(example, bare, entries_or_fields)
         self.shapes = [None if leaf is None else tuple(leaf.shape[1:]) for leaf in leaves]
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether they are a tuple or list of two tensors."""
-        return isinstance(self._example, (tuple, list)) and len(self.sizes) == len(self.shapes) == 2
-
-    @property
-    def description(self) -> str:
-        """Their names and shapes, in words."""
-        return description(self._example)
 
     @property
     def sizes(self) -> list[int]:
@@ -144,19 +120,23 @@ class SeveralTensors:
         """The outputs in their own form, from the rows."""
         pieces = iter(torch.split(z, self.sizes, 1))
         made = (None if s is None else next(pieces).reshape(-1, *s) for s in self.shapes)
-        return rebuilt(self._example, made, entries_or_fields)
+        return rebuilt(self.example, made, entries_or_fields)
 
 
-def reader_of(outputs: Any, rows: int, output: Any, model: str) -> OneTensor | SeveralTensors:
+def reader_of(outputs: Any, rows: int, output: Any, model: str) -> Reader:
     """The reader of a model's outputs, found from those for `rows` samples."""
     kept = chosen(outputs, output)
     if isinstance(kept, Tensor):
-        return OneTensor(output)
+        return partial(one_tensor, output)
     leaves = list(paths(kept, entries_or_fields))
+
+    def is_per_sample(leaf: Any) -> bool:
+        return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.shape[:1] == (rows,)
+
     faults = [
         f"{''.join(f'[{key!r}]' for key in path) or 'it'} is {_described(leaf)}"
         for path, leaf in leaves
-        if leaf is not None and not _is_per_sample(leaf, rows)
+        if leaf is not None and not is_per_sample(leaf)
     ]
     if faults or all(leaf is None for _, leaf in leaves):
         raise TypeError(
@@ -165,10 +145,6 @@ def reader_of(outputs: Any, rows: int, output: Any, model: str) -> OneTensor | S
             + (f" ({', '.join(faults)})" if faults else "")
         )
     return SeveralTensors(output, kept)
-
-
-def _is_per_sample(leaf: Any, rows: int) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.shape[:1] == (rows,)
 
 
 def chosen(outputs: Any, output: Any) -> Any:
@@ -303,14 +279,9 @@ def seeded_generators(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def restored_generators(device: torch.device) -> Iterator[None]:
+def restored_generators(device: torch.device) -> AbstractContextManager[None]:
     """Afterwards the states of the generators are restored: the same will be drawn again."""
-    before = generator_states(device)
-    try:
-        yield
-    finally:
-        set_generator_states(before, device)
+    return torch.random.fork_rng([device.index] if device.type == "cuda" else [])
 
 
 def generator_states(device: torch.device) -> list[Tensor]:

@@ -35,34 +35,34 @@ NO_GRAPH = (
 
 
 class FlatFunction(FlatModel):
-    """A function of tensors as one of a flat vector.
+    """A function of tensors as one of a flat vector."""
 
-    Parameters
-    ----------
-    fun : callable
-        ``fun(theta)`` or ``fun(theta, idx)``.
-    x0 : Tensor, module, or nested dict, list or tuple of tensors
-        What `theta` looks like. Parameters that require no gradient stay as they are.
-    precision : {"highest", "high", "bfloat16"}
-        As in :class:`FlatModel`.
-    """
-
-    def __init__(self, fun: Callable[..., Any], x0: Any, precision: str = "highest") -> None:
+    def __init__(
+        self,
+        fun: Callable[..., Any],  # fun(theta), or fun(theta, idx)
+        # What theta looks like: a tensor, a module, or a nested dict, list or tuple of tensors.
+        # Parameters that require no gradient stay as they are.
+        x0: Any,
+        precision: str = "highest",  # as in :class:`FlatModel`
+    ) -> None:
         self._fun, self._holder = fun, _Holder(x0)
         super().__init__(self._holder, None, precision)
         self.modes.add(fun)
-        self.recomputes = self._holder.module is not None  # it may, and this costs little
+        self.module = self._holder.module  # x0, if that is a module
+        self.recomputes = self.module is not None  # it may, and this costs little
         if not self.x0.numel():
             raise ValueError("x0 is empty: there is nothing to minimise over")
 
     def in_double(self) -> FlatFunction:
         """The same function from a copy of x0 in float64."""
         with self.modes.in_force():  # the copy keeps them
-            if self._holder.module is not None:
-                return FlatFunction(self._fun, doubled(self._holder.module))
-            own = {f"tensors.{i}": tensor for i, tensor in enumerate(self._holder.tensors)}
-            x0 = self._holder.rebuilt({name: _in_double(tensor) for name, tensor in own.items()})
-            return FlatFunction(self._fun, x0)
+            if self.module is not None:
+                return FlatFunction(self._fun, doubled(self.module))
+            own = {
+                f"tensors.{i}": nn.Parameter(t.detach().double(), requires_grad=t.requires_grad)
+                for i, t in enumerate(self._holder.tensors)
+            }
+            return FlatFunction(self._fun, self._holder.rebuilt(own))
 
     def value(self, x: Tensor, *idx: Any) -> Tensor:
         """The value at a vector that requires a gradient; checked to be a scalar with a graph."""
@@ -72,14 +72,9 @@ class FlatFunction(FlatModel):
 
     def called(self, x: Tensor, *idx: Any) -> Any:
         """What the user's function returns."""
-        if self._holder.module is None:
+        if self.module is None:
             return self._fun(self.unflatten(x), *idx)
-        return self.holding(self.split(x), self._fun, self._holder.module, *idx)
-
-    @property
-    def module(self) -> nn.Module | None:
-        """x0, if that is a module."""
-        return self._holder.module
+        return self.holding(self.split(x), self._fun, self.module, *idx)
 
     def unflatten(self, x: Tensor) -> Any:
         """A vector in the form of x0."""
@@ -103,9 +98,11 @@ class _Holder(nn.Module):
             names = [name for name, _ in x0.named_parameters()]
             self.paths = {f"module.{name}": name for name in names}
             return
-        form = _as_form(x0)
-        self._form = (form,)  # a module would register a parameter as its own
-        leaves = _leaves(form)
+        kinds = (Tensor, Mapping, list, tuple, str)
+        if isinstance(x0, Iterable) and not isinstance(x0, kinds) and not hasattr(x0, "dtype"):
+            x0 = list(x0)  # an iterator, such as net.parameters()
+        self._form = (x0,)  # a module would register a parameter as its own
+        leaves = _leaves(x0)
         if len({id(leaf) for _, leaf in leaves}) < len(leaves):
             raise ValueError("x0 holds the same tensor twice: give it once, and use it twice")
         self.tensors = nn.ParameterList([_parameter(leaf) for _, leaf in leaves])
@@ -119,13 +116,6 @@ class _Holder(nn.Module):
         return rebuilt(self._form[0], iter((own | dict(tensors)).values()))
 
 
-def _as_form(x0: Any) -> Any:
-    """`x0`; an iterator such as ``net.parameters()`` becomes a list."""
-    if isinstance(x0, (Tensor, Mapping, list, tuple, str)) or not isinstance(x0, Iterable):
-        return x0
-    return x0 if hasattr(x0, "dtype") else list(x0)
-
-
 def _leaves(form: Any) -> list[tuple[str, Tensor]]:
     """The tensors of a nested form, each with its path, such as ``layer.0``."""
     found = [(dotted(path), leaf) for path, leaf in paths(form)]
@@ -137,11 +127,6 @@ def _leaves(form: Any) -> list[tuple[str, Tensor]]:
                 f"{type(leaf).__name__}{where}"
             )
     return found
-
-
-def _in_double(tensor: Tensor) -> nn.Parameter:
-    """A copy; a frozen one stays frozen."""
-    return nn.Parameter(tensor.detach().double(), requires_grad=tensor.requires_grad)
 
 
 def _parameter(leaf: Tensor) -> nn.Parameter:
@@ -208,18 +193,18 @@ class FunctionKernels:
 
     def value(self, x: Tensor, idx: Any) -> tuple[Tensor]:
         """The value, without its graph."""
-        return (self._call(_leaf(x), idx).detach(),)
+        return (self.function.value(_leaf(x), *idx).detach(),)
 
     def gradient(self, x: Tensor, idx: Any) -> tuple[Tensor, Tensor]:
         """The value and the gradient."""
         leaf = _leaf(x)
-        value = self._call(leaf, idx)
+        value = self.function.value(leaf, *idx)
         return value.detach(), self._gradient(value, leaf)
 
     def hessian(self, x: Tensor, idx: Any) -> Product:
         """The product v -> Hv."""
         leaf = _leaf(x)
-        value = self._call(leaf, idx)
+        value = self.function.value(leaf, *idx)
         with explained(OF_THE_FUNCTION):
             g = self._gradient(value, leaf, create_graph=True)
             if not self._twice_differentiable:
@@ -235,9 +220,6 @@ class FunctionKernels:
 
         return product
 
-    def _call(self, leaf: Tensor, idx: Any) -> Tensor:
-        return self.function.value(leaf, *idx)
-
     def _gradient(self, value: Tensor, leaf: Tensor, **kwargs: Any) -> Tensor:
         g: Tensor | None = self._derivative(value, leaf, **kwargs)
         if g is None:  # the graph is that of other tensors
@@ -248,7 +230,7 @@ class FunctionKernels:
         """``torch.autograd.grad`` in the leaf."""
         function = self.function
         pieces = function.split(leaf.detach().requires_grad_()) if function.recomputes else []
-        return function.derivatives(pieces, y, leaf, *u, allow_unused=True, **kwargs)[0]
+        return function.derivatives(pieces, y, *u, of=leaf, **kwargs)[0]
 
 
 def _leaf(x: Tensor) -> Tensor:
@@ -273,8 +255,7 @@ class FunctionGraphs(FunctionKernels):
         """As in `FunctionKernels`; the outputs are copies."""
         key = kind, _size(idx), precision
         self._runs[key] += 1
-        kernel = getattr(self, kind)
-        at_hand = self._at_hand(key, lambda: Graphed(kernel, x, *_samples(idx)))
+        at_hand = self._at_hand(key, lambda: Graphed(getattr(self, kind), x, *_samples(idx)))
         if at_hand is None:
             return super().run(kind, x, idx, precision)
         with LOCK:
@@ -283,10 +264,15 @@ class FunctionGraphs(FunctionKernels):
     def product(self, x: Tensor, idx: Any, precision: str) -> Product:
         """As that of the kernels."""
         key = "hessian", _size(idx), precision
-        kernel = self.hessian
-        at_hand = self._at_hand(key, lambda: GraphedProduct(kernel, x, *_samples(idx)))
+        at_hand = self._at_hand(key, lambda: GraphedProduct(self.hessian, x, *_samples(idx)))
         if at_hand is None:
-            return self._counting(key, super().product(x, idx, precision))
+            eager = super().product(x, idx, precision)
+
+            def counted(v: Tensor) -> Tensor:
+                self._runs[key] += 1
+                return eager(v)
+
+            return counted
         point, owner = x.clone(), object()
 
         def product(v: Tensor) -> Tensor:
@@ -297,13 +283,6 @@ class FunctionGraphs(FunctionKernels):
                 return at_hand(v).clone()  # type: ignore[no-any-return]
 
         return product
-
-    def _counting(self, key: tuple[Any, ...], product: Product) -> Product:
-        def counted(v: Tensor) -> Tensor:
-            self._runs[key] += 1
-            return product(v)
-
-        return counted
 
     def _at_hand(self, key: tuple[Any, ...], capture: Callable[[], Any]) -> Any:
         """The graph for a key, captured now if necessary; None: it runs eagerly."""
@@ -325,17 +304,14 @@ class FunctionGraphs(FunctionKernels):
 
 
 class FunctionSums(Sums):
-    """A function as a sum of one term: the mean over a set is its own.
+    """A function as a sum of one term: the mean over a set is its own."""
 
-    Parameters
-    ----------
-    sampled : bool
-        Whether it takes a set of samples.
-    graphs : bool
-        Whether a run tries CUDA graphs.
-    """
-
-    def __init__(self, function: FlatFunction, sampled: bool, graphs: bool) -> None:
+    def __init__(
+        self,
+        function: FlatFunction,
+        sampled: bool,  # whether it takes a set of samples
+        graphs: bool,  # whether a run tries CUDA graphs
+    ) -> None:
         self._function, self._sampled, self._graphs = function, sampled, graphs
         self._executor = FunctionKernels(function)
 
@@ -388,9 +364,6 @@ def _samples(idx: tuple[Any, ...]) -> tuple[Any, Any, Any]:
     return tree_map(lambda rows: rows.clone() if isinstance(rows, Tensor) else rows, idx), idx, idx
 
 
-# The problem
-
-
 class TorchFunctionProblem(TensorProblem):
     """A plain torch function as a problem; made by :func:`ksdmin.from_torch` with `x0`.
 
@@ -408,16 +381,15 @@ class TorchFunctionProblem(TensorProblem):
         self,
         function: FlatFunction,
         subsets: Subsets | None,
-        curvature: Any = None,
-        l2: Tensor | None = None,
-        precond: Any = None,
-        graphs: bool | None = None,
+        curvature: Any,
+        l2: Tensor,
+        precond: Any,
+        graphs: bool | None,
     ) -> None:
         if isinstance(precond, str):
             precond = None  # a plain function has no gradients of single samples, and no layers
         graphs = function.device.type == "cuda" and graphs is not False
         sums = FunctionSums(function, subsets is not None, graphs)
-        l2 = function.x0.new_zeros(()) if l2 is None else l2
         super().__init__(function, sums, l2, subsets, Traits(), precond, curvature)
         # x, value and gradient there, and how many other values were computed: see `tried`.
         self._known: list[tuple[Tensor, Tensor, Tensor, int]] = []
@@ -474,7 +446,9 @@ def tried(
     It is called at x0 on the whole set, which the run's first evaluation uses, and without bounds
     at two points near it, to check that no part of x was detached.
     """
-    problem = TorchFunctionProblem(FlatFunction(fun, x0), subsets, precond=precond)
+    function = FlatFunction(fun, x0)
+    no_l2 = x0.new_zeros(())
+    problem = TorchFunctionProblem(function, subsets, None, no_l2, precond, None)
     value, g = problem._means_of("gradient", *problem._checked(x0, whole))
     if not bounded and not is_gradient(problem, x0, g, whole):
         return None

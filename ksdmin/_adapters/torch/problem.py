@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,15 +16,14 @@ from torch import Tensor
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
 from ksdmin._adapters.model_problem import Means, ModelProblem, Sums
 from ksdmin._adapters.names import Names
-from ksdmin._adapters.torch.costs import Costs, chunk_budget
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, names_of
-from ksdmin._adapters.torch.kernels import Product
-from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel, scaled_slopes
-from ksdmin._adapters.torch.model_calls import FEWEST_SAMPLES, STATISTICS_SAMPLES
+from ksdmin._adapters.torch.kernels import Kernels, Product
+from ksdmin._adapters.torch.matrices import scaled_slopes
+from ksdmin._adapters.torch.model_calls import STATISTICS_SAMPLES
 from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.arrays import is_out_of_memory, rounded_like, to_host
 from ksdmin._problem.counting import Counts
-from ksdmin._problem.kronecker import Block, Factors, entry_count, samples_needed
+from ksdmin._problem.kronecker import Factors, entry_count, samples_needed
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
@@ -56,15 +55,9 @@ def refuse_autocast(device: torch.device, instead: str) -> None:
 
 
 class TensorMeans(Means):
-    """Means of tensors, in as few operations as possible.
+    """Means of tensors, in as few operations as possible."""
 
-    Parameters
-    ----------
-    l2 : Tensor
-        One number, or one for each entry.
-    """
-
-    def __init__(self, l2: Tensor) -> None:
+    def __init__(self, l2: Tensor) -> None:  # one number, or one for each entry
         self.l2 = l2 if bool(l2.any()) else None
         self._root = l2.sqrt()
 
@@ -170,28 +163,6 @@ class TensorProblem(ModelProblem):
         self._check_shape(x)
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What a few samples show of a model."""
-
-    nonlinear: bool  # whether it is nonlinear in its parameters
-    bytes_per_sample: int  # what a forward pass keeps of a sample for the backward pass
-    max_kept_samples: int  # how many samples' products fit into the memory budget
-    max_gradients: int | None  # how many samples' gradients do; None where the diagonal needs none
-    # What computes the curvature matrix of a linear model, where that is affordable.
-    matrix: MatrixKernel | None
-    rows: JacobianRows | None  # what computes the Jacobian of any other model, likewise
-    blocks: tuple[Block, ...] | None  # what the Kronecker factors are of, where they were asked for
-    costs: Costs  # of a product
-
-    def max_rows(self, model: FlatModel) -> int:
-        """How many samples a chunk may have."""
-        rows = self.max_kept_samples
-        if model.is_random and self.max_gradients is not None:
-            rows = min(rows, self.max_gradients)  # dropout masks are drawn for a whole chunk
-        return rows
-
-
 class TorchProblem(TensorProblem):
     """A torch model as a problem; made by :func:`ksdmin.from_torch`.
 
@@ -207,28 +178,12 @@ class TorchProblem(TensorProblem):
     """
 
     def __init__(
-        self,
-        model: FlatModel,
-        sums: SampleSums,
-        curvature: Any,
-        l2: Tensor,
-        precond: Any,
-        found: Findings,
+        self, kernels: Kernels, sums: SampleSums, l2: Tensor, traits: Traits, *more: Any
     ) -> None:
-        traits = Traits(
-            nonlinear=found.nonlinear,
-            matrix_memory=chunk_budget(model.device) if model.x0.is_cuda else None,
-            product_cost=found.costs.product,
-            call_cost=found.costs.call,
-            least_set=found.costs.least_set,
-            fewest_samples=FEWEST_SAMPLES if model.batch_norms else 1,
-            has_factors=found.blocks is not None,
-        )
-        kernels = found.matrix, found.rows
-        super().__init__(
-            model, sums, l2, sums.samples.subsets, traits, precond, curvature, *kernels
-        )
-        self.bytes_per_sample, self._blocks = found.bytes_per_sample, found.blocks
+        super().__init__(kernels.model, sums, l2, sums.samples.subsets, traits, *more)
+        self.bytes_per_sample = kernels.bytes_per_sample
+        # what the Kronecker factors are of, where there are any
+        self._blocks = None if kernels.factors is None else kernels.factors.blocks
         self._in_a_run = False
 
     def counting(self, counts: Counts) -> Self:
@@ -303,17 +258,14 @@ class InDouble:
                 return self._make()
         except Exception as error:  # any error of the model
             self._fails = True
+            advice = "Tensors that the model makes or captures should have the dtype of its inputs;"
+            if is_out_of_memory(error):
+                advice = "Its copy needs twice the memory of the model, besides the model itself;"
             warnings.warn(
                 "Rounding in float32 hides what further steps gain, but in float64 the model fails "
-                f"({type(error).__name__}: {error}), so the run stays in float32. {_advice(error)} "
+                f"({type(error).__name__}: {error}), so the run stays in float32. {advice} "
                 "precision='float32' in from_torch switches this off.",
                 RuntimeWarning,
                 stacklevel=2,
             )
             return None
-
-
-def _advice(error: Exception) -> str:
-    if is_out_of_memory(error):
-        return "Its copy needs twice the memory of the model, besides the model itself;"
-    return "Tensors that the model makes or captures should have the dtype of what it is given;"

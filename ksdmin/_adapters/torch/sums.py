@@ -17,7 +17,7 @@ from ksdmin._adapters.model_problem import SumsOverSamples
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data.arrays import cast
 from ksdmin._adapters.torch.data.samples import EpochSamples, Samples
-from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
+from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
 from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel
 from ksdmin._adapters.torch.model_calls import seeded_generators, taking_statistics, tracking
 from ksdmin._adapters.trees import tree_map
@@ -31,30 +31,6 @@ SMALLER_BATCHES = (
     "BatchNorm in train mode takes its statistics from batches of {} samples at most, which do not "
     "fit into memory: give from_torch a smaller chunk_size="
 )
-
-
-class EagerExecutor:
-    """Runs kernels eagerly, without graphs."""
-
-    reuses_memory = False
-
-    def __init__(self, kernels: Kernels) -> None:
-        self._kernels = kernels
-
-    def chunk_rows(self, kind: str, size: int, max_rows: int) -> int:
-        """How many rows the chunks of a set have."""
-        return min(size, max_rows)
-
-    def run(
-        self, kind: str, rows: int, x: Tensor, chunk: Chunk, precision: str
-    ) -> tuple[Tensor, ...]:
-        """The outputs of a kernel, in the arithmetic that has been set."""
-        outputs: tuple[Tensor, ...] = getattr(self._kernels, kind)(x, chunk)
-        return outputs
-
-    def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk, precision: str) -> Product:
-        """The curvature of a chunk, likewise."""
-        return self._kernels.product(x, chunk)
 
 
 def fitting(
@@ -97,17 +73,16 @@ class SampleSums(SumsOverSamples):
     ) -> None:
         self.samples, self.seed = samples, seed
         self._kernels, self._max_rows, self._max_kept_samples = kernels, max_rows, max_kept_samples
-        self._executor: EagerExecutor | GraphExecutor = EagerExecutor(kernels)
-        if graphs and not kernels.model.is_random:
-            self._executor = GraphExecutor(kernels)
+        tried = graphs and not kernels.model.is_random
+        self._graphs = GraphExecutor(kernels) if tried else None  # None: kernels run eagerly
         self._norms = kernels.model.batch_norms
         self._halved = False  # whether the chunks had to be
-        self._buffer_owner: object = None  # the product that the executor's buffers belong to
+        self._buffer_owner: object = None  # the product that the graphs' buffers belong to
 
     @property
     def diagonal(self) -> Any:
         """The kernel of the preconditioner's diagonal, if there is one."""
-        return self._kernels.made_diagonal()
+        return self._kernels.diagonal
 
     @property
     def has_squares(self) -> bool:  # type: ignore[override]
@@ -128,11 +103,18 @@ class SampleSums(SumsOverSamples):
         """
         size = self.samples.size(idx)
         rows = self._rows(kind, size)
-        total = Total(single=size <= rows)
+        total, kernel = Total(single=size <= rows), self._kernel(kind, rows, precision)
         with self._setting(idx, precision):
             for chunk in self._chunks(idx, rows):
-                total.add(self._executor.run(kind, rows, x, chunk, precision))
+                total.add(kernel(x, chunk))
         return total.tensors
+
+    def _kernel(self, kind: str, rows: int, precision: str) -> Kernel:
+        """A kernel for chunks of so many rows; its outputs may be overwritten by the next ones."""
+        if self._graphs is not None:
+            return partial(self._graphs.run, kind, rows, precision)
+        kernel: Kernel = getattr(self._kernels, kind)
+        return kernel
 
     @fitting
     def factors(self, x: Tensor, idx: Any, precision: str, entries: int) -> Tensor:
@@ -143,7 +125,7 @@ class SampleSums(SumsOverSamples):
         total = Total(single=size <= rows)
         with self._setting(idx, precision):
             for chunk in self._drawn(x, idx, rows, precision):
-                total.add(self._executor.run("factors", len(chunk[2]), x, chunk, precision))
+                total.add(self._kernel("factors", len(chunk[2]), precision)(x, chunk))
         return total.tensors[0]
 
     @fitting
@@ -166,34 +148,21 @@ class SampleSums(SumsOverSamples):
         size, k = self.samples.size(idx), kernel.elements
         R, slopes, root = (x.new_empty(size, k, *more) for more in ((x.numel(),), (), ()))
         most = asked = min(size, kernel.max_rows, self._max_rows)
-        while not self._write_rows(most, x, idx, precision, (R, slopes, root)):
-            most //= 2
+        while True:
+            try:
+                self._gather("rows", x, idx, precision, most, (R, slopes, root))
+                break
+            except RuntimeError as error:
+                full = isinstance(error, torch.cuda.OutOfMemoryError)
+                mend = self._free_memory if full else self._way_out(error)
+                if mend is None or (full and most <= 1):
+                    raise
+            mend()  # see `fitting`
+            most = most // 2 if full else most
         if most < asked:
             kernel.max_rows = most
             log.info("out of memory: from here on at most %d samples' rows at once", most)
         return R.reshape(size * k, -1), slopes.reshape(-1), root.reshape(-1)
-
-    def _write_rows(
-        self, most: int, x: Tensor, idx: Any, precision: str, wholes: tuple[Tensor, ...]
-    ) -> bool:
-        """Write the rows into `wholes`; False where chunks of `most` samples are too large."""
-        try:
-            for _ in self._gathered("rows", x, idx, precision, most, wholes):
-                pass
-            return True
-        except torch.cuda.OutOfMemoryError:
-            if most <= 1:
-                raise
-            mend = None
-        except RuntimeError as error:
-            mend = self._way_out(error)
-            if mend is None:
-                raise
-        if mend is None:
-            self._free_memory()
-            return False
-        mend()
-        return self._write_rows(most, x, idx, precision, wholes)
 
     @fitting
     def slopes(
@@ -201,10 +170,10 @@ class SampleSums(SumsOverSamples):
     ) -> tuple[Tensor, Tensor]:
         """The sum of the losses, and their slopes in the outputs, all in one vector."""
         whole = x.new_empty(self.samples.size(idx), kernel.elements)
-        totals = self._gathered("slopes", x, idx, precision, self._max_rows, (whole,))
-        return torch.stack([total.clone() for (total,) in totals]).sum(), whole.reshape(-1)
+        totals = self._gather("slopes", x, idx, precision, self._max_rows, (whole,))
+        return torch.stack(totals).sum(), whole.reshape(-1)
 
-    def _gathered(
+    def _gather(
         self,
         kind: str,
         x: Tensor,
@@ -212,20 +181,22 @@ class SampleSums(SumsOverSamples):
         precision: str,
         max_rows: int,
         wholes: tuple[Tensor, ...],
-    ) -> Iterator[tuple[Tensor, ...]]:
+    ) -> list[Tensor]:
         """Write a kernel's outputs for every sample, the last ones, into `wholes`.
 
-        Yields the other outputs, those of a chunk; the next ones may overwrite them.
+        Returns the other outputs of all chunks.
         """
-        rows, at = self._executor.chunk_rows(kind, self.samples.size(idx), max_rows), 0
+        rows, at, others = self._chunk_rows(kind, self.samples.size(idx), max_rows), 0, []
+        kernel = self._kernel(kind, rows, precision)
         with self._setting(idx, precision):
             for chunk in self.samples.chunks(idx, rows):
-                found = self._executor.run(kind, rows, x, chunk, precision)
-                end, others = at + len(chunk[2]), len(found) - len(wholes)
-                for whole, part in zip(wholes, found[others:], strict=True):
+                found, end = kernel(x, chunk), at + len(chunk[2])
+                own = len(found) - len(wholes)
+                for whole, part in zip(wholes, found[own:], strict=True):
                     whole[at:end] = part[: end - at]
                 at = end
-                yield found[:others]
+                others += [other.clone() for other in found[:own]]
+        return others
 
     def product(
         self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
@@ -257,41 +228,38 @@ class SampleSums(SumsOverSamples):
     def _product(
         self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
     ) -> Product:
-        executor, owner, size = self._executor, object(), self.samples.size(idx)
+        graphs, owner, size = self._graphs, object(), self.samples.size(idx)
         rows = self._rows("product", size)
         fits = size <= self._max_kept_samples
 
         def each() -> Iterator[Product]:
             self._buffer_owner = owner
-            for i, chunk in enumerate(self._labelled(x, idx, rows, precision)):
-                yield executor.product(i if fits else 0, rows, x, chunk, precision)
+            chunks = self._chunks(idx, rows)
+            if self._kernels.curvature == "fisher":
+                chunks = self._drawn(x, idx, rows, precision)
+            for i, chunk in enumerate(chunks):
+                if graphs is None:
+                    yield self._kernels.product(x, chunk)
+                else:
+                    yield graphs.product(i if fits else 0, rows, x, chunk, precision)
 
-        def computed() -> list[Product]:
-            with self._setting(idx, precision):
-                return list(each())
-
-        kept = computed() if fits else []
+        with self._setting(idx, precision):
+            kept = list(each()) if fits else []
 
         def multiply(v: Tensor) -> Tensor:
             nonlocal kept
-            overwritten = fits and executor.reuses_memory and self._buffer_owner is not owner
+            overwritten = fits and graphs is not None and self._buffer_owner is not owner
             if overwritten or not fits:
                 on_recompute()
-            if overwritten:
-                kept = computed()
             total = Total(single=size <= rows)
             with self._setting(idx, precision):
+                if overwritten:
+                    kept = list(each())
                 for product in kept if fits else each():
                     total.add((product(v),))
             return total.tensors[0]
 
         return multiply
-
-    def _labelled(self, x: Tensor, idx: Any, rows: int, precision: str) -> Iterator[Chunk]:
-        """The chunks of a set; for "fisher" with labels drawn from the model."""
-        if self._kernels.curvature == "fisher":
-            return self._drawn(x, idx, rows, precision)
-        return self._chunks(idx, rows)
 
     def _drawn(self, x: Tensor, idx: Any, rows: int, precision: str) -> Iterator[Chunk]:
         """The chunks of a set with labels drawn from the model, if the loss defines them."""
@@ -303,9 +271,13 @@ class SampleSums(SumsOverSamples):
     def _rows(self, kind: str, size: int) -> int:
         """How many rows the chunks of a set have; for batches, that does not depend on graphs."""
         if not self._norms:
-            return self._executor.chunk_rows(kind, size, self._max_rows)
+            return self._chunk_rows(kind, size, self._max_rows)
         batches = -(-size // self._max_rows)
         return -(-size // batches)
+
+    def _chunk_rows(self, kind: str, size: int, max_rows: int) -> int:
+        graphs = self._graphs
+        return min(size, max_rows) if graphs is None else graphs.chunk_rows(kind, size, max_rows)
 
     def _chunks(self, idx: Any, rows: int) -> Iterator[Chunk]:
         """The chunks of a set; batches, if samples share statistics."""
@@ -325,17 +297,17 @@ class SampleSums(SumsOverSamples):
         def brought(leaf: Tensor) -> Tensor:
             return cast(leaf.to(here.device), here.dtype)
 
-        rows = self._rows("value", self.samples.size(idx))
-        setting = model.arithmetic(precision), self._setting(idx, precision)
-        with setting[0], setting[1], taking_statistics(norms), torch.no_grad():
+        rows, arithmetic = self._rows("value", self.samples.size(idx)), model.arithmetic(precision)
+        setting = self._setting(idx, precision)
+        with arithmetic, setting, taking_statistics(norms), torch.no_grad():
             for inputs, _, _ in self._chunks(idx, rows) if norms else ():
-                model.outputs(parameters, tree_map(brought, inputs))
+                model(parameters, tree_map(brought, inputs), raw=True)
 
     @contextmanager
     def _setting(self, idx: Any, precision: str) -> Iterator[None]:
         """The arithmetic of a precision; torch's generators seeded for a set if the model draws."""
         with ExitStack() as stack:
-            if not self._executor.reuses_memory:  # a graph has the arithmetic of its capture
+            if self._graphs is None:  # a graph has the arithmetic of its capture
                 stack.enter_context(self._kernels.model.arithmetic(precision))
             if self._kernels.model.is_random:
                 seed = self.samples.seed(self.seed, idx)
@@ -345,11 +317,11 @@ class SampleSums(SumsOverSamples):
     @contextmanager
     def without_graphs(self) -> Iterator[None]:
         """Within it, evaluations are eager, because graphs would keep the present modes."""
-        executor, self._executor = self._executor, EagerExecutor(self._kernels)
+        graphs, self._graphs = self._graphs, None
         try:
             yield
         finally:
-            self._executor = executor
+            self._graphs = graphs
 
     def _way_out(self, error: RuntimeError) -> Callable[[], None] | None:
         """A remedy for an error, as a function to call; None: there is none."""
@@ -357,13 +329,10 @@ class SampleSums(SumsOverSamples):
             if self._norms:  # smaller batches would have other statistics
                 error.add_note(SMALLER_BATCHES.format(self._max_rows))
             return None if self._max_rows <= 1 or self._norms else self._halve
-        if isinstance(self._executor, EagerExecutor):
+        if self._graphs is None:
             return None
         log.warning("ksdmin: no CUDA graphs for this model, it runs eagerly: %s", error)
-        return self._leave_graphs
-
-    def _leave_graphs(self) -> None:
-        self._executor = EagerExecutor(self._kernels)
+        return partial(setattr, self, "_graphs", None)
 
     def _halve(self) -> None:
         self._max_rows = max(1, min(self._max_rows, self.samples.n) // 2)
@@ -374,7 +343,8 @@ class SampleSums(SumsOverSamples):
         self._halved = True
 
     def _free_memory(self) -> None:
-        self._executor = type(self._executor)(self._kernels)  # without the memory of its graphs
+        if self._graphs is not None:  # without the memory of these
+            self._graphs = GraphExecutor(self._kernels)
         torch.cuda.empty_cache()  # without a device it does nothing
 
 

@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,6 +45,10 @@ class Use:
     vectors: Vectors  # the vectors of its gradient
     bias_is_row: bool = False  # whether the bias goes with the columns of the weight
     looks_up: bool = False  # whether it looks up rows of the weight: then a has their numbers
+
+    def of_bias(self, a: Tensor, b: Tensor) -> Tensor:
+        """Those of its vectors that are the bias's."""
+        return b if self.bias_is_row else a
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ def pull_back(
     model: FlatModel,
     parameters: list[Tensor],
     z: Tensor,
-    slopes: Tensor,
+    slopes: Tensor | None,
     uses: Iterable[Use],
     take: Callable[[Use, Tensor, Tensor], None],
     *,
@@ -114,19 +119,14 @@ def pull_back(
 ) -> tuple[Any, ...]:
     """A backward pass from z, in which `take` gets the vectors of every use; returns gradients."""
 
-    def taking(use: Use) -> Callable[[Any], None]:
-        def hook(grads: tuple[Tensor | None, ...]) -> None:
-            if grads[0] is not None:
-                with torch.no_grad():
-                    take(use, *use.vectors(grads[0].detach()))
+    @torch.no_grad()
+    def reached(use: Use, grads: tuple[Tensor | None, ...]) -> None:
+        if grads[0] is not None:
+            take(use, *use.vectors(grads[0].detach()))
 
-        return hook
-
-    hooks = [use.node.register_prehook(taking(use)) for use in uses]
+    hooks = [use.node.register_prehook(partial(reached, use)) for use in uses]
     try:
-        return model.derivatives(
-            parameters, z, parameters, slopes, retain_graph=retain_graph, allow_unused=True
-        )
+        return model.derivatives(parameters, z, slopes, retain_graph=retain_graph)
     finally:
         for hook in hooks:
             hook.remove()
@@ -146,28 +146,19 @@ def _parameter(edge: Any, position: dict[int, int]) -> tuple[int | None, bool]:
     return None, False
 
 
-def _of_addmm(node: Any, position: dict[int, int]) -> Use | None:
-    bias_edge, *edges = node.next_functions
-    return _of_product(node, position, edges, "_saved_mat1", _parameter(bias_edge, position)[0])
-
-
-def _of_mm(node: Any, position: dict[int, int]) -> Use | None:
-    return _of_product(node, position, node.next_functions, "_saved_self", None)
-
-
-def _of_product(
-    node: Any, position: dict[int, int], edges: Any, first: str, bias: int | None
-) -> Use | None:
-    """L R, where R or L is a parameter or its transpose."""
-    weight, transposed = _parameter(edges[1], position)
+def _of_product(node: Any, position: dict[int, int]) -> Use | None:
+    """L R, where R or L is a parameter or its transpose; or a bias added to that."""
+    *added, left_edge, right_edge = node.next_functions
+    bias, first = _parameter(added[0], position)[0] if added else None, "mat1" if added else "self"
+    weight, transposed = _parameter(right_edge, position)
     if weight is not None:
-        left = getattr(node, first)
+        left = getattr(node, f"_saved_{first}")
 
         def right_vectors(g: Tensor) -> tuple[Tensor, Tensor]:
             return (g, left) if transposed else (left, g)
 
         return Use(node, weight, bias, right_vectors, bias_is_row=not transposed)
-    weight, transposed = _parameter(edges[0], position)
+    weight, transposed = _parameter(left_edge, position)
     if weight is None:
         return None
     right = node._saved_mat2
@@ -186,7 +177,10 @@ def _of_convolution(node: Any, position: dict[int, int]) -> Use | None:
     settings = node._saved_stride, node._saved_padding, node._saved_dilation
 
     def vectors(g: Tensor) -> tuple[Tensor, Tensor]:
-        step = _sample_step(x if transposed else g)
+        positions = x if transposed else g
+        samples, each = len(positions), math.prod(positions.shape[2:])
+        # the stride of the samples that count, if there are more positions than needed
+        step = max(1, min(samples * each // ENOUGH_POSITIONS, samples // FEWEST_SAMPLES))
         seen, back = x[::step], g[::step] * step**0.5
         if transposed:
             return _positions(seen), patches(back, kernel, *settings)
@@ -220,17 +214,11 @@ def _of_sum(node: Any, position: dict[int, int]) -> Use | None:
 
 _KINDS: dict[str, Callable[[Any, dict[int, int]], Use | None]] = {
     "AddBackward0": _of_sum,
-    "AddmmBackward0": _of_addmm,
-    "MmBackward0": _of_mm,
+    "AddmmBackward0": _of_product,
+    "MmBackward0": _of_product,
     "ConvolutionBackward0": _of_convolution,
     "EmbeddingBackward0": _of_embedding,
 }
-
-
-def _sample_step(positions: Tensor) -> int:
-    """The stride of the samples that count, if there are more positions than needed."""
-    samples, each = len(positions), math.prod(positions.shape[2:])
-    return max(1, min(samples * each // ENOUGH_POSITIONS, samples // FEWEST_SAMPLES))
 
 
 def _positions(x: Tensor) -> Tensor:

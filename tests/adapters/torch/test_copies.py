@@ -46,12 +46,3 @@ def test_a_model_of_its_own(how):
     twin.load(twin.x0 + 1)
     assert torch.equal(nn.utils.parameters_to_vector(case.model.parameters()), problem.x0)
     assert twin.x0.data_ptr() != problem.x0.data_ptr()
-
-
-@duplicates
-def test_finer_arithmetic(how):
-    case = ZOO["mlp"]()
-    problem = ksdmin.from_torch(case.model.float(), case.loss, case.data, precision="bfloat16")
-    finer = DUPLICATES[how](problem.in_finer_arithmetic())
-    assert finer.traits.noise == 1e-5
-    assert finer.value(finer.x0) == problem.in_finer_arithmetic().value(problem.x0)

@@ -219,7 +219,7 @@ def test_graphs_of_smaller_sets_are_dropped():
         idx = torch.arange(size, device="cuda")
         problem.value_and_gradient(problem.x0, idx)
         problem.curvature(problem.x0, idx)
-    executor = problem._sums._executor
+    executor = problem._sums._graphs
     assert len([kind for kind, _, _ in executor._captured if kind == "gradient"]) <= 2
     assert len({rows for _, rows, _ in executor._products}) == 1
 
@@ -252,7 +252,7 @@ def test_a_deep_copy_captures_graphs_of_its_own():
     v = torch.randn_like(problem.x0)
     value, right = problem.value(problem.x0), product(v).clone()
     twin = copy.deepcopy(problem)
-    assert not twin._sums._executor._captured
+    assert not twin._sums._graphs._captured
     # Its graphs, and so its chunks, may have other lengths: equal but for rounding
     assert twin.value(twin.x0) == pytest.approx(value, rel=1e-12)
     torch.testing.assert_close(twin.curvature(twin.x0)(v), right, rtol=1e-9, atol=1e-11)

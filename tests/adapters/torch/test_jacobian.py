@@ -205,7 +205,7 @@ def test_on_a_gpu_graphs_compute_the_same(name):
             J = problem.jacobian(problem.x0, idx)
             rows.setdefault(str(idx)[:8], []).append((J.rows, J.residuals))
         if graphs:
-            assert type(problem._sums._executor).__name__ == "GraphExecutor"
+            assert problem._sums._graphs is not None
     for captured, eager in rows.values():
         torch.testing.assert_close(captured, eager)
 

@@ -155,14 +155,3 @@ def test_the_same_in_float64(make_problem):
     expected = problem.value(problem.x0)
     net.eval()
     assert problem.in_double().value(problem.x0.double()) == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_optimizer_does_not_mind():
-    net = net_of(plain)
-    optimizer = ksdmin.torch.KSD(net.parameters())
-    losses = []
-    for step in range(6):
-        net.train(step % 2 == 0)
-        losses.append(float(optimizer.step(lambda: (net(X) - Y).square().mean())))
-    assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < losses[0] / 2

@@ -12,8 +12,8 @@ from tests.run import runs
 
 torch = pytest.importorskip("torch")
 memory = pytest.importorskip("ksdmin._adapters.torch.costs")
-sample_sums = pytest.importorskip("ksdmin._adapters.torch.sums")
 Kernels = pytest.importorskip("ksdmin._adapters.torch.kernels").Kernels
+JacobianRows = pytest.importorskip("ksdmin._adapters.torch.matrices").JacobianRows
 
 
 @pytest.fixture
@@ -21,19 +21,19 @@ def room(monkeypatch):
     """A device with room for so many samples, once it is set."""
     room = {"samples": 10**9, "refused": 0}
 
-    def limited(verb):
-        own = getattr(sample_sums.EagerExecutor, verb)
+    def limited(kernel):
+        own = getattr(Kernels, kernel)
 
-        def run(self, kind, rows, x, chunk, precision):
+        def run(self, x, chunk):
             if len(chunk[2]) > room["samples"]:
                 room["refused"] += 1
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate ...")
-            return own(self, kind, rows, x, chunk, precision)
+            return own(self, x, chunk)
 
-        monkeypatch.setattr(sample_sums.EagerExecutor, verb, run)
+        monkeypatch.setattr(Kernels, kernel, run)
 
-    limited("run")
-    limited("product")
+    for kernel in ("value", "gradient", "product"):
+        limited(kernel)
     return room
 
 
@@ -90,16 +90,15 @@ class Curve:
 
     def __init__(self, monkeypatch):
         self.room, self.calls = 10**9, []
-        own = sample_sums.EagerExecutor.run
+        own = JacobianRows.rows
 
-        def run(executor, kind, rows, x, chunk, precision):
-            if kind == "rows":
-                self.calls.append(len(chunk[2]))
-                if len(chunk[2]) > self.room:
-                    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate ...")
-            return own(executor, kind, rows, x, chunk, precision)
+        def rows(kernel, x, chunk):
+            self.calls.append(len(chunk[2]))
+            if len(chunk[2]) > self.room:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate ...")
+            return own(kernel, x, chunk)
 
-        monkeypatch.setattr(sample_sums.EagerExecutor, "run", run)
+        monkeypatch.setattr(JacobianRows, "rows", rows)
 
     def problem(self):
         x = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]

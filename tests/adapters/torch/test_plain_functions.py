@@ -2,7 +2,6 @@
 
 import copy
 from collections import namedtuple
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -56,15 +55,6 @@ def check_derivatives(problem, reference, rtol=1e-10):
     assert not product(v).requires_grad
 
 
-def check_descent(problem):
-    start = problem.value(problem.x0)
-    res = minimize(problem, options={"maxiter": 10}, rng=0)
-    values = res.history["value"]
-    assert res.fun < start
-    assert all(later <= earlier + 1e-6 * abs(earlier) for earlier, later in pairwise(values))
-    return res
-
-
 # --- The forms of x0 ---
 
 
@@ -83,7 +73,6 @@ def test_a_tensor(shape, dtype):
     check_derivatives(problem, lambda x: bowl(x.view(shape)), 1e-10 if dtype == FLOAT else 1e-4)
     assert set(seen) == {(shape, dtype)}
     assert problem.unflatten(problem.x0.numpy()).shape == shape
-    check_descent(problem)
 
 
 def test_nested_containers():
@@ -100,7 +89,7 @@ def test_nested_containers():
         return bowl(x[:6].view(2, 3), x[6:8], x[8], x[9:])
 
     check_derivatives(problem, reference)
-    res = check_descent(problem)
+    res = minimize(problem, options={"maxiter": 3}, rng=0)
     found = problem.unflatten(res.x)
     assert isinstance(found["more"][1], Pair)
     problem.load(res.x)
@@ -154,7 +143,7 @@ def test_a_module(way):
         return (functional_call(other, named, (inputs,)) ** 2).mean() + bowl(named["0.weight"])
 
     check_derivatives(problem, reference)
-    res = check_descent(problem)
+    res = minimize(problem, options={"maxiter": 3}, rng=0)
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
     assert all(p.grad is None and isinstance(p, nn.Parameter) for p in net.parameters())
     assert list(problem.unflatten(res.x)) == list(sizes)
@@ -175,19 +164,6 @@ def test_a_module_that_returns_its_loss():
     torch.testing.assert_close(net.weight.detach(), torch.ones(1, 2, dtype=FLOAT))
     with pytest.raises(TypeError, match=r"from_torch\(lambda module: module\(batch\), x0=net\)"):
         from_torch(net, x0=net)
-
-
-def test_tied_parameters_count_once():
-    net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Tanh(), nn.Linear(2, 2, bias=False))
-    net[2].weight = net[0].weight
-    net, inputs = net.double(), draw(5, 2)
-    problem = from_torch(lambda module: (module(inputs) ** 2).mean(), x0=net)
-
-    def reference(x):
-        W = x.view(2, 2)
-        return (((inputs @ W.T).tanh() @ W.T) ** 2).mean()
-
-    check_derivatives(problem, reference)
 
 
 # --- What a function may do ---
@@ -214,16 +190,6 @@ def test_linear_and_unused_parameters_have_no_curvature():
     assert mixed.curvature(mixed.x0)(torch.ones(3, dtype=FLOAT)).tolist() == [0, 2, 2]
     plain = from_torch(lambda theta: theta.sum(), x0=draw(2))
     assert plain.curvature(plain.x0)(torch.ones(2, dtype=FLOAT)).tolist() == [0, 0]
-
-
-def test_products_stay_where_they_were_made():
-    problem = from_torch(bowl, x0=draw(4))
-    x, v = problem.x0.clone(), draw(4, seed=1)
-    product = problem.curvature(x)
-    before = product(v).clone()
-    x += 1
-    problem.curvature(x)(v)
-    assert torch.equal(product(v), before)
 
 
 # --- Options ---
@@ -462,6 +428,9 @@ def test_subsets_of_minimize():
     assert res.success
     assert res.nhev > 0
     np.testing.assert_allclose(res.x.numpy(), best, atol=1e-4)
+    # sets that do not name the whole: it is differenced
+    res = minimize(flat, torch.zeros_like(res.x), subsets=own_sets, rng=0, options={"maxiter": 2})
+    assert res.nhev == 0
 
 
 def test_bounds_hold_from_the_first_call_on():
@@ -495,17 +464,6 @@ def test_without_a_graph_there_are_differences(fun):
     assert res.nhev == 0
     assert torch.equal(res.x, before.x)
     assert res.nfev == before.nfev
-
-
-def test_sets_that_do_not_name_the_whole_are_differenced():
-    fun, _, _ = logistic()
-
-    def flat(x, idx):
-        return fun({"w": x[:4], "b": x[4]}, idx)
-
-    x0 = torch.zeros(5, dtype=FLOAT)
-    res = minimize(flat, x0, subsets=own_sets, rng=0, options={"maxiter": 2})
-    assert res.nhev == 0
 
 
 @pytest.mark.parametrize("given", [{"jac": "3-point"}, {"jac": False}, {"hess": "2-point"}])

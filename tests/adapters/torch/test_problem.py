@@ -9,8 +9,6 @@ from torch import nn
 import ksdmin
 from tests.adapters.torch.dense import dense, make
 
-EVERYTHING = ksdmin.Subsets(200, 1.0, 1.0, 1.0, disjoint=False)
-
 
 def spirals(dtype=torch.float64, n=200, **options):
     """Two interleaved spirals, a small net, and a convex enough penalty."""
@@ -24,19 +22,6 @@ def spirals(dtype=torch.float64, n=200, **options):
     data = X.to(dtype), (sign > 0).long()
     options = {"l2": 1e-3} | options
     return net, ksdmin.from_torch(net.to(dtype), nn.CrossEntropyLoss(), data, **options)
-
-
-@pytest.mark.parametrize("curvature", ["gauss-newton", "fisher"])
-def test_default(curvature):
-    _, problem = spirals(curvature=curvature)
-    res = ksdmin.minimize(problem, subsets=EVERYTHING, options={"maxiter": 20})
-    assert isinstance(res.x, torch.Tensor)
-    assert res.x.dtype == torch.float64
-    assert res.fun < 0.7 * problem.value(problem.x0)
-    assert res.fun == problem.value(res.x)
-    assert torch.equal(res.jac, problem.value_and_gradient(res.x)[1])
-    assert res.preconditioner == "kronecker"
-    assert res.nhev > 0
 
 
 def test_bfloat16_in_finer_arithmetic():
@@ -74,13 +59,3 @@ def test_numpy_in_numpy_out(dtype):
     assert g.dtype == product.dtype == np.float64
     np.testing.assert_allclose(g, right.gradient, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(product, right.hessian @ right.x, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("x0", [np.zeros(39), torch.zeros(39), [0.0] * 39])
-def test_a_start_of_another_kind_is_refused(x0):
-    with pytest.raises(
-        TypeError, match=r"x must be a tensor of torch.float64 on cpu, as problem.x0"
-    ):
-        ksdmin.minimize(make("mlp"), x0)
-    with pytest.raises(ValueError, match=r"shape \(3,\), expected \(39,\)"):
-        ksdmin.minimize(make("mlp"), torch.zeros(3, dtype=torch.float64))

@@ -294,7 +294,7 @@ REFUSED = {
     r"not one of these: residuals=\[\(r, data\)\]": (boundary, EDGE),
     r"expected a list of \(r, data\).*, not dict": {"edge": (boundary, EDGE)},
     r"Convert a list of numbers: torch.tensor\(X\)": [(boundary, EDGE.tolist())],
-    "read parameters .* that are not the model's": [(of_another_net, EDGE)],
+    "read parameters .* are not the model's": [(of_another_net, EDGE)],
     "do not depend on any parameter of the model": [(of_a_tensor, EDGE)],
     "residuals: the list is empty": [],
     "residuals: expected a list of": 3,

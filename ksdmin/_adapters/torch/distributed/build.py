@@ -109,7 +109,6 @@ def _end_group() -> None:
 
 
 P = TypeVar("P", bound=FlatProblem)
-FRAMES = 8  # between a check of the model and the user's call of from_torch: for warnings
 
 
 def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
@@ -138,7 +137,7 @@ def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
     return inner
 
 
-def of_all_processes(asked: Arguments, make: Callable[[Any, int], TorchProblem]) -> TorchProblem:
+def of_all_processes(asked: Arguments, make: Callable[[Any], TorchProblem]) -> TorchProblem:
     """The problem over the samples of all processes; `make` makes that of some data.
 
     A single process has the sums already: its problem is the same as without a group, with the same
@@ -150,7 +149,7 @@ def of_all_processes(asked: Arguments, make: Callable[[Any, int], TorchProblem])
             "each process passes its own tensors, Dataset or DataLoader"
         )
     link = link_between(asked)
-    problem = _made(link, lambda: make(own_share(asked.data, link), FRAMES))
+    problem = _made(link, lambda: make(own_share(asked.data, link)))
     if link.size == 1:
         problem._sums.samples.check_weights()
         return problem
@@ -160,7 +159,7 @@ def of_all_processes(asked: Arguments, make: Callable[[Any, int], TorchProblem])
 def blocks_of_all_processes(
     asked: Arguments,
     blocks: Sequence[Block],
-    make: Callable[[Sequence[Block], int], BlockProblem],
+    make: Callable[[Sequence[Block]], BlockProblem],
 ) -> BlockProblem:
     """The same for blocks of residuals: each process adds up its blocks, one message all processes.
 
@@ -177,7 +176,7 @@ def blocks_of_all_processes(
 
     def own() -> BlockProblem:
         shares = [replace(block, data=own_share(block.data, link)) for block in blocks]
-        return make(shares, FRAMES + 1)
+        return make(shares)
 
     problem = _made(link, own)
     if link.size == 1:
