@@ -185,7 +185,7 @@ def _residual_variance(problem: ResidualProblem, at: Estimate) -> float:
 
     The objective c RSS has the Hessian 2 c J^T J, so the factor is 2 c RSS / (m - n).
     """
-    m, n = problem.residual_count(at.x, at.full), len(at.free)
+    m, n = len(problem.residuals(at.x, at.full)), len(at.free)
     if m <= n:
         raise ValueError(
             f"{m} residuals for {n} unknowns leave nothing to estimate the variance of residuals "

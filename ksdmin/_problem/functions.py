@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from array_api_compat import is_array_api_obj
@@ -28,10 +29,13 @@ from ksdmin._problem.user_values import (
 )
 from ksdmin._problem.values import changed
 
+IDX_IS = (
+    "idx is slice(None) or a sorted array of int64 rows below the number of samples that subsets= "
+    "says (are there so many?), or what your own subsets hold"
+)
 CALLED_AS = (
     "with subsets=, fun is called as fun(x, idx, *args), jac likewise, and hessp as "
-    "hessp(x, p, idx, *args); idx is slice(None) or a sorted array of int64 rows below the number "
-    "of samples that subsets= says (are there so many?), or what your own subsets hold"
+    f"hessp(x, p, idx, *args); {IDX_IS}"
 )
 CALLED_AT_X = (
     "fun is called as fun(x, *args), jac and hess likewise, and hessp as hessp(x, p, *args). A "
@@ -48,19 +52,33 @@ class FunctionProblem(CountingProblem):
     They are called as ``fun(x, *args)``, or with subsets as ``fun(x, idx, *args)``.
     """
 
-    called_as, called_at_x = CALLED_AS, CALLED_AT_X
+    name, called_as, called_at_x = "fun", CALLED_AS, CALLED_AT_X
 
     def __init__(
         self,
         fun: Callable[..., Any],
         args: Any,
         jac: Callable[..., Any] | bool | str,
-        hess: Callable[..., Any] | str | None,
+        hess: Any,
         hessp: Callable[..., Any] | None,
         subsets: Any,
         precond: Any,
         nonlinear: bool,
     ) -> None:
+        if jac is not True:
+            _check_derivative("jac", jac, "True, " if self.name == "fun" else "")
+        if isinstance(hess, HessianUpdateStrategy):
+            warnings.warn(
+                f"hess={type(hess).__name__}() is not used: ksd has a quasi-Newton model of its "
+                "own, and differences of gradients if that does not suffice. Leave hess out",
+                OptimizeWarning,
+                stacklevel=frames_to_the_user(),
+            )
+            hess = None
+        if hess is not None:
+            _check_derivative("hess", hess)
+        if hessp is not None and not callable(hessp):
+            raise TypeError("hessp must be callable: hessp(x, p, *args)")
         self._fun, self._jac = fun, jac
         self._args = args if isinstance(args, tuple) else (args,)
         self._hess, self._hessp, self._precond = hess, hessp, precond
@@ -91,7 +109,9 @@ class FunctionProblem(CountingProblem):
         )
 
     def _described(self) -> list[str]:
-        callables = {"fun": self._fun, "jac": self._jac, "hess": self._hess, "hessp": self._hessp}
+        callables = {
+            self.name: self._fun, "jac": self._jac, "hess": self._hess, "hessp": self._hessp
+        }  # fmt: skip
         functions = [part for name, value in callables.items() for part in given(name, value)]
         return functions + samples(self.subsets)
 
@@ -131,12 +151,10 @@ class FunctionProblem(CountingProblem):
             _hess_is_dense=known.hess_is_dense,
             _hess=self._hess if known.hess_is_used else None,
         )
-        recalling._recompute(known)
+        memo = recalling._recall(known.x, known.idx)
+        for matrix in known.recomputed:
+            setattr(memo, matrix, getattr(recalling, f"_{matrix}")(memo))
         return recalling
-
-    def _recompute(self, known: Remembered) -> None:
-        if "hessian" in known.recomputed:
-            self._recall(known.x, known.idx).hessian = self._hessian(known.x, known.idx)
 
     def within(self, box: Box) -> Self:
         """A copy that calls the user's functions within the box only."""
@@ -145,10 +163,6 @@ class FunctionProblem(CountingProblem):
     def watched(self, watch: Callable[[], None]) -> Self:
         """A copy whose gradients, if they are many values, may be given up halfway."""
         return changed(self, _watch=watch)
-
-    def _look_around(self) -> None:
-        if self._watch is not None:
-            self._watch()
 
     def by_best_differences(self) -> Self:
         """A copy for a few accurate products: 3-point, if they are differences."""
@@ -214,11 +228,13 @@ class FunctionProblem(CountingProblem):
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         space = self._at(x)
         products = self._hessp is not None and self.traits.has_matrix
-        H = self._hessian(x, idx) if callable(self._hess) and not products else None
+        H = None
+        if callable(self._hess) and not products:
+            H = self._hessian(self._recall(x, idx))
         if H is not None:
             return lambda v: space.product(H, v, "hess")
         if self._hessp is not None:
-            return lambda v: self._hessian_product(x, v, idx)
+            return partial(self._hessian_product, x, idx)
         _, g0 = self.value_and_gradient(x, idx)
         error = space.eps**self.traits.gradient_accuracy
 
@@ -235,25 +251,42 @@ class FunctionProblem(CountingProblem):
 
         A small sparse matrix counts as dense.
         """
-        H = self._hessian(x, idx)
+        memo = self._recall(x, idx)
+        H = self._hessian(memo)
         if issparse(H) and H.shape[0] <= SMALL_SPARSE:
             H = H.toarray()
         if H is not None and not is_array_api_obj(H):
-            self._recall(x, idx).hessian = H  # for the products that are used instead
+            memo.hessian = H  # for the products that are used instead
             self._hess_is_dense, H = False, None
             self._renew_traits()
         return H
 
-    def _hessian(self, x: Array, idx: Any) -> Any:
-        """What `hess` returned: a matrix, sparse or not, or an operator; None if it raised."""
-        H = self._recall(x, idx).hessian
-        if H is None:
-            given = self._given_hessian(x, idx)
-            if given is None:
-                return None
-            self._counts.nhev += 1
-            H = self._at(x).matrix(given[0], "hess")
-        return H
+    def _hessian(self, memo: Memo) -> Any:
+        """What `hess` returned: a matrix, sparse or not, or an operator.
+
+        None if it raises in its first call: then it is not used. Other libraries pass such
+        functions as placeholders. A wrong signature is still an error.
+        """
+        if memo.hessian is not None:
+            return memo.hessian
+        try:
+            H = self._returned(self._hess, memo.x, idx=memo.idx)  # type: ignore[arg-type]
+        except Exception as error:
+            if self._hess_works or isinstance(error, TypeError):
+                raise
+            instead = "hessp is used" if self._hessp is not None else "gradients are differenced"
+            reason = f" ({error})" if str(error) else ""
+            warnings.warn(
+                f"hess raised {type(error).__name__}{reason}: {instead} in its place",
+                OptimizeWarning,
+                stacklevel=2,
+            )
+            self._hess = None
+            self._renew_traits()
+            return None
+        self._hess_works = True
+        self._counts.nhev += 1
+        return self._at(memo.x).matrix(H, "hess")
 
     # How they call the user's functions
 
@@ -278,29 +311,6 @@ class FunctionProblem(CountingProblem):
         if isinstance(error, KeyError):
             add_note(error, BY_POSITION)
 
-    def _given_hessian(self, x: Array, idx: Any) -> tuple[Any] | None:
-        """What `hess` returns; None if it raises in its first call: then it is not used.
-
-        Other libraries pass such functions as placeholders. A wrong signature is still an error.
-        """
-        try:
-            H = self._returned(self._hess, x, idx=idx)  # type: ignore[arg-type]
-        except Exception as error:
-            if self._hess_works or isinstance(error, TypeError):
-                raise
-            instead = "hessp is used" if self._hessp is not None else "gradients are differenced"
-            reason = f" ({error})" if str(error) else ""
-            warnings.warn(
-                f"hess raised {type(error).__name__}{reason}: {instead} in its place",
-                OptimizeWarning,
-                stacklevel=2,
-            )
-            self._hess = None
-            self._renew_traits()
-            return None
-        self._hess_works = True
-        return (H,)
-
     def _gradient(self, x: Array, idx: Any, value: float | None) -> Array:
         self._counts.njev += 1
         if callable(self._jac):
@@ -320,17 +330,17 @@ class FunctionProblem(CountingProblem):
         g = _flat(g) if getattr(g, "ndim", 1) == 2 else g
         return as_scalar(value, "fun"), self._space.vector(g, "fun (with jac=True)")
 
-    def _hessian_product(self, x: Array, v: Array, idx: Any) -> Array:
+    def _hessian_product(self, x: Array, idx: Any, v: Array) -> Array:
         self._counts.nhev += 1
-        space = self._at(x)
-        assert self._hessp is not None
-        return space.vector(self._returned(self._hessp, x, v, idx=idx), "hessp")
+        space, hessp = self._at(x), self._hessp
+        return space.vector(self._returned(hessp, x, v, idx=idx), "hessp")  # type: ignore[arg-type]
 
     def _probe(self, idx: Any) -> Callable[[Array], Any]:
         """`fun` for the difference formulas: counted, and complex for complex steps."""
 
         def fun(at: Array) -> Any:
-            self._look_around()
+            if self._watch is not None:
+                self._watch()
             self._counts.nfev += 1
             value = self._returned(self._fun, at, idx=idx)
             if self._jac == "cs":
@@ -405,40 +415,7 @@ def _flat(g: Any) -> Any:
     return g.reshape(-1) if 1 in g.shape else g
 
 
-def function_problem(
-    fun: Any,
-    args: Any,
-    jac: Callable[..., Any] | bool | str | None,
-    hess: Callable[..., Any] | str | None,
-    hessp: Callable[..., Any] | None,
-    subsets: Any,
-    precond: Any,
-    nonlinear: bool,
-) -> FunctionProblem:
-    """The problem of :func:`ksdmin.as_problem`, which documents the arguments."""
-    if not callable(fun):
-        raise TypeError(f"fun must be callable or a problem object, not {type(fun).__name__}")
-    if jac is None or jac is False:
-        jac = "2-point"
-    if jac is not True:
-        check_derivative("jac", jac, "a callable, True, '2-point', '3-point', 'cs' or None")
-    if isinstance(hess, HessianUpdateStrategy):
-        warnings.warn(
-            f"hess={type(hess).__name__}() is not used: ksd has a quasi-Newton model of its own, "
-            "and differences of gradients if that does not suffice. Leave hess out",
-            OptimizeWarning,
-            stacklevel=frames_to_the_user(),
-        )
-        hess = None
-    if hess is not None:
-        check_derivative("hess", hess, "a callable, '2-point', '3-point', 'cs' or None")
-    if hessp is not None and not callable(hessp):
-        raise TypeError("hessp must be callable: hessp(x, p, *args)")
-    kind = DifferencedProblem if isinstance(jac, str) else FunctionProblem
-    return kind(fun, args, jac, hess, hessp, subsets, precond, nonlinear)
-
-
-def check_derivative(name: str, given: Any, expected: str) -> None:
+def _check_derivative(name: str, given: Any, also: str = "") -> None:
     """Raise if it is neither a function nor a scheme."""
     if not callable(given) and not isinstance(given, str):
         raise TypeError(
@@ -446,4 +423,6 @@ def check_derivative(name: str, given: Any, expected: str) -> None:
             f"{type(given).__name__}"
         )
     if isinstance(given, str) and given not in differences.STEP_POWER:
-        raise ValueError(f"{name}={given!r}: expected {expected}")
+        raise ValueError(
+            f"{name}={given!r}: expected a callable, {also}'2-point', '3-point', 'cs' or None"
+        )
