@@ -118,45 +118,25 @@ class CountingProblem:
         """What it remembers of its last point, to be saved; None: nothing."""
         return None
 
-    def recalling(self, remembered: Remembered) -> Self:
-        """A copy that remembers what another one did."""
-        raise NotImplementedError
-
-    def value(self, x: Array, idx: Any) -> float:
-        """The mean loss."""
-        raise NotImplementedError
-
     def value_beside(self, x: Array, idx: Any) -> float:
         """The value, without forgetting another point."""
         return self.value(x, idx)
 
-    def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or with the diagonal of the curvature."""
-        raise NotImplementedError
-
-    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        """The value and V^T g, if the traits say that there is one."""
-        raise NotImplementedError
-
-    def curvature(self, x: Array, idx: Any) -> Product:
-        """A product v -> Hv."""
-        raise NotImplementedError
-
-    def matrix(self, x: Array, idx: Any) -> Array | None:
-        """H itself, if the traits declare it; None if that turns out to be impossible."""
-        raise NotImplementedError
-
-    def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
-        """The Jacobian of the residuals, likewise."""
-        raise NotImplementedError
-
     def sparse_jacobian(self, x: Array, idx: Any, reweighting: float) -> Jacobian | None:
-        """The same with sparse rows, for very many unknowns."""
+        """The Jacobian with sparse rows, for very many unknowns."""
         return None
 
-    def factors(self, x: Array, idx: Any) -> Factors:
-        """Kronecker factors of the curvature, likewise."""
-        raise NotImplementedError
+    # The verbs of a `Problem`, and others as far as the traits declare them. Here a matrix or a
+    # Jacobian may turn out to be impossible: then it is None.
+    value: Callable[[Array, Any], float]
+    value_and_gradient: Callable[..., Any]
+    value_and_projected_gradient: Callable[[Array, Any, Array], tuple[float, Small]]
+    curvature: Callable[[Array, Any], Product]
+    matrix: Callable[[Array, Any], Array | None]
+    jacobian: Callable[[Array, Any], Jacobian | None]
+    factors: Callable[[Array, Any], Factors]
+    # A copy that remembers what another one did, if that was anything.
+    recalling: Callable[[Remembered], CountingProblem]
 
 
 class CheckedProblem(CountingProblem):
@@ -191,13 +171,10 @@ class CheckedProblem(CountingProblem):
 
     def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
         verb, x = "value_and_gradient", self._space.given(x)
-        if diagonal:
-            out = self._counted(
-                lambda x, idx: self._problem.value_and_gradient(x, idx, diagonal=True),
-                x, idx, nfev=1, njev=1,
-            )  # fmt: skip
-        else:  # a problem without a diagonal need not know the keyword
-            out = self._counted(self._problem.value_and_gradient, x, idx, nfev=1, njev=1)
+        function = self._problem.value_and_gradient
+        if diagonal:  # a problem without a diagonal need not know the keyword
+            function = partial(function, diagonal=True)
+        out = self._counted(function, x, idx, nfev=1, njev=1)
         expected = "(value, gradient, diagonal)" if diagonal else "(value, gradient)"
         value, *tall = _tuple(out, 3 if diagonal else 2, verb, expected)
         return as_scalar(value, verb), *(self._space.vector(u, verb) for u in tall)
@@ -263,13 +240,12 @@ class CheckedProblem(CountingProblem):
 
     def _counted(self, verb: Callable[..., Any], *args: Any, **costs: int) -> Any:
         """Call a verb of the user's, and count its `costs` unless the problem counts itself."""
-        before = None if self._own is None else self._own.copy()
+        own, before = self._own, self._own and self._own.copy()
         out = verb(*args)
-        if self._own is None or before is None:
-            self._counts.add(**costs)
-        else:
-            own = self._own
+        if own and before:
             self._counts.add(own.nfev - before.nfev, own.njev - before.njev, own.nhev - before.nhev)
+        else:
+            self._counts.add(**costs)
         return out
 
 
@@ -285,9 +261,6 @@ def as_counting(problem: Any, space: Space) -> CountingProblem:
     return problem if isinstance(problem, CountingProblem) else CheckedProblem(problem, space)
 
 
-MATRICES = ("hessian", "residuals", "jacobian")
-
-
 @dataclass(slots=True)
 class Memo:
     """What was computed last, and where."""
@@ -301,11 +274,6 @@ class Memo:
     residuals: Any = None  # of a sum of squares: see `ResidualProblem`
     jacobian: Any = None
 
-    @property
-    def matrices(self) -> tuple[str, ...]:
-        """Which matrices are known."""
-        return tuple(name for name in MATRICES if getattr(self, name) is not None)
-
     def copy(self) -> Memo:
         """A copy of the memory."""
         known = self.x, self.idx, self.value, self.gradient
@@ -316,10 +284,8 @@ class Memo:
 class Remembered:
     """The same, as it is saved: matrices may be of any kind, and are computed again."""
 
-    # The point and the set.
     x: Array
     idx: Any
-    # As far as they are known.
     value: float | None
     gradient: Array | None
     recomputed: tuple[str, ...]  # which matrices were known

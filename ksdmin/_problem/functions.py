@@ -42,6 +42,7 @@ CALLED_AT_X = (
     "mean over samples, fun(x, idx), needs subsets=N, their number"
 )
 NO_TENSOR = "x is of the same library as x0: for a torch function pass a tensor, torch.tensor(x0)"
+MATRICES = ("hessian", "residuals", "jacobian")  # what a memo may hold
 SMALL_SPARSE = 100  # a sparse Hessian with so few unknowns may be made dense
 BY_POSITION = "the rows idx of a pandas object are df.iloc[idx], or df.to_numpy()[idx], not df[idx]"
 
@@ -135,7 +136,7 @@ class FunctionProblem(CountingProblem):
         memo = Memo() if self._memo is None else self._memo
         return Remembered(
             *(memo.x, memo.idx, memo.value, memo.gradient),
-            recomputed=memo.matrices,
+            recomputed=tuple(name for name in MATRICES if getattr(memo, name) is not None),
             hess_works=self._hess_works,
             hess_is_dense=self._hess_is_dense,
             hess_is_used=self._hess is not None,
@@ -270,7 +271,7 @@ class FunctionProblem(CountingProblem):
         if memo.hessian is not None:
             return memo.hessian
         try:
-            H = self._returned(self._hess, memo.x, idx=memo.idx)  # type: ignore[arg-type]
+            H = self._returned(self._hess, memo.x, idx=memo.idx)
         except Exception as error:
             if self._hess_works or isinstance(error, TypeError):
                 raise

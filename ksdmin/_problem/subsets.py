@@ -160,7 +160,8 @@ class Subsets:
         if getattr(n, "shape", None) == ():  # a number in an array
             n = n.item()  # type: ignore[union-attr]
         self.n = int(n) if _is_count(n) else None
-        self.block_sizes = () if self.n is None else (self.n,)  # each is drawn by itself
+        # Each block is drawn by itself.
+        self.block_sizes: tuple[int, ...] = () if self.n is None else (self.n,)
         self.full = WHOLE if full is None and self.n is not None else full
         self.disjoint = disjoint
         self._source = n
