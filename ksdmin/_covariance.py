@@ -110,8 +110,8 @@ def covariance(
     True
     """
     if isinstance(fun, OptimizeResult):
-        _refuse_beside_result(x, args, jac, hess, hessp, bounds, subsets)
-        problem, x, bounds, subsets = _of_result(fun)
+        beside = x, args, jac, hess, hessp, bounds, subsets
+        problem, x, bounds, subsets = _of_result(fun, *beside)
     elif not callable(fun) and not hasattr(fun, "value_and_gradient"):
         raise TypeError(
             f"expected a result, a problem or a function, not a {type(fun).__name__}: "
@@ -149,17 +149,13 @@ def _watched_by(stack: ExitStack, progress: bool) -> Callable[[int], Tick]:
     return watched
 
 
-def _refuse_beside_result(*others: Any) -> None:
-    """Raise for arguments that a result already has."""
+def _of_result(res: OptimizeResult, *others: Any) -> tuple[Problem, Any, Any, Any]:
+    """The problem of a result, its minimum, bounds and subsets; it has all `others`, too."""
     if any(not (one is None or (isinstance(one, tuple) and not one)) for one in others):
         raise TypeError(
             "beside a result, which knows its problem, its minimum and its bounds, covariance "
             "takes columns=, scale= and progress= only; or covariance(fun, x, ...) without it"
         )
-
-
-def _of_result(res: OptimizeResult) -> tuple[Problem, Any, Any, Any]:
-    """The problem of a result, its minimum, bounds and subsets."""
     instead = "ksdmin.covariance(fun, res.x, jac=...), or ksdmin.covariance(problem, res.x)"
     origin = res.origin() if isinstance(res, Result) else None
     if origin is None:

@@ -40,8 +40,18 @@ def _is_bounded(bounds: Any) -> bool:
     """Whether there are bounds, beyond which nothing is evaluated."""
     if isinstance(bounds, Mapping):
         return bool(bounds)
+    return any(bool(np.isfinite(on_host(limit)).any()) for limit in pair_of(bounds))
+
+
+def pair_of(bounds: Any) -> tuple[Any, Any]:
+    """The lower and the upper bounds."""
     pair = (bounds.lb, bounds.ub) if isinstance(bounds, Bounds) else bounds
-    return any(bool(np.isfinite(on_host(limit)).any()) for limit in pair)
+    if len(pair) != 2:
+        raise ValueError(
+            f"bounds: {len(pair)} entries, expected (lower, upper), each an array or a number, or "
+            "scipy.optimize.Bounds"
+        )
+    return pair[0], pair[1]
 
 
 def on_host(values: Any) -> Any:

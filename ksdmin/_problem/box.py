@@ -48,10 +48,9 @@ class Box:
         half = (self.upper - self.lower) / 2
         return self.space.xp.minimum(half, self.space.xp.full_like(half, reach))
 
-    def inner(self, x: Array, reach: float) -> Array:
-        """The nearest point to `x` with these margins from all bounds."""
-        xp, margins = self.space.xp, self.margins(reach)
-        return xp.minimum(xp.maximum(x, self.lower + margins), self.upper - margins)
+    def within(self, margins: Array) -> Box:
+        """The points with these margins from all bounds."""
+        return Box(self.space, self.lower + margins, self.upper - margins)
 
     def held(self, x: Array, g: Array) -> Array:
         """Which variables lie on a bound that the gradient `g` presses them against."""

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import issparse
+from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.kronecker import Factors
@@ -204,7 +206,13 @@ class CheckedProblem(CountingProblem):
 
     def matrix(self, x: Array, idx: Any) -> Array:
         out = self._counted(self._problem.matrix, self._space.given(x), idx, nhev=1)
-        return self._space.dense_matrix(out)
+        if issparse(out) or isinstance(out, LinearOperator):
+            n = self._space.n
+            raise TypeError(
+                f"matrix returned a {type(out).__name__}: expected a dense array of shape "
+                f"({n}, {n}); leave it out if you have products only"
+            )
+        return self._space.matrix(out, "matrix")
 
     def jacobian(self, x: Array, idx: Any) -> Jacobian:
         """The curvature as rows."""

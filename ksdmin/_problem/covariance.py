@@ -72,12 +72,7 @@ def covariance_at(
 ) -> Small:
     """See :func:`ksdmin.covariance`; `watched` makes a progress bar with so many parts."""
     space = Space(x)
-    wanted = np.arange(space.n) if columns is None else _checked_columns(columns, space.n)
-    if columns is None and space.n > MAX_DENSE:
-        raise ValueError(
-            f"a covariance of {space.n} unknowns is computed by columns: pass columns=[...], the "
-            f"indices of those of interest (the whole matrix: up to {MAX_DENSE} unknowns)"
-        )
+    wanted = _wanted(columns, space.n)
     if sets.full is None:
         raise ValueError(
             "the problem's own subsets do not name the whole set: ksdmin.Subsets(sets, full=...)"
@@ -96,10 +91,27 @@ def covariance_at(
         own = np.searchsorted(free, wanted[kept])
         small = columns is None or (only_values and space.n <= MAX_DENSE)
         inverse, g = _dense(at, own, only_values, watched) if small else _by_cg(at, own, watched)
-        _warn_of_slope(g, inverse, own, free, scale, box is not None, frames)
+        _warn_of_slope(at, g, inverse, own, scale, frames)
         whole[np.ix_(free, np.flatnonzero(kept))] = scale * inverse
     whole[held] = whole[:, held[wanted]] = np.nan
     return whole
+
+
+def _wanted(columns: Sequence[int] | None, n: int) -> Indices:
+    """The indices of the columns; None: of all."""
+    if columns is None:
+        if n > MAX_DENSE:
+            raise ValueError(
+                f"a covariance of {n} unknowns is computed by columns: pass columns=[...], the "
+                f"indices of those of interest (the whole matrix: up to {MAX_DENSE} unknowns)"
+            )
+        return np.arange(n)
+    wanted = np.atleast_1d(np.asarray(columns))
+    if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or not wanted.size:
+        raise TypeError("columns: expected the indices of columns, such as [0, 3]")
+    if wanted.min() < -n or wanted.max() >= n:
+        raise IndexError(f"columns: there are {n} unknowns, from 0 to {n - 1}")
+    return wanted.astype(np.int64) % n
 
 
 def _fixed_and_held(
@@ -143,10 +155,24 @@ def _dense(
 
 def _by_cg(at: Estimate, own: Indices, watched: Callable[[int], Tick]) -> tuple[Small, Small]:
     """The same by conjugate gradients."""
-    product, tick = at.product(), watched(len(own))
-    columns = np.empty((len(at.free), len(own)))
-    for k, i in enumerate(own):
-        columns[:, k] = _solved(product, len(at.free), int(i), max(RESIDUAL, at.accuracy))
+    n, product, tick = len(at.free), at.product(), watched(len(own))
+
+    def times(v: Any) -> Small:
+        v = np.ravel(v)
+        Hv = product(v)
+        if v @ Hv <= 0 < v @ v:  # v is a direction of the conjugate gradients
+            raise ValueError("the Hessian at x is not positive definite: x is not a strict minimum")
+        return Hv
+
+    H = LinearOperator((n, n), matvec=times, dtype=np.float64)
+    rtol, columns = max(RESIDUAL, at.accuracy), np.empty((n, len(own)))
+    for k, i in enumerate(map(int, own)):
+        columns[:, k], failed = cg(H, np.eye(1, n, i)[0], rtol=rtol, maxiter=10 * n)
+        if failed or not columns[i, k] > 0:
+            raise ValueError(
+                f"conjugate gradients found no column {i} of the inverse Hessian: it may not be "
+                "positive definite at x, or very badly conditioned"
+            )
         tick(1)
     return columns, at.gradient()
 
@@ -158,7 +184,14 @@ def _scale(problem: Any, at: Estimate, sets: Subsets, scale: float | None) -> fl
             raise ValueError(f"scale={scale!r}: expected a positive number")
         return float(scale)
     if isinstance(problem, ResidualProblem):
-        return _residual_variance(problem, at)
+        m, count = len(problem.residuals(at.x, at.full)), len(at.free)
+        if m <= count:
+            raise ValueError(
+                f"{m} residuals for {count} unknowns leave nothing to estimate the variance of "
+                "residuals from: pass scale=, their variance"
+            )
+        # The objective c RSS has the Hessian 2 c J^T J, so the factor is 2 c RSS / (m - count)
+        return 2 * at.problem.value(at.x, at.full) / (m - count)
     if isinstance(sets, StratifiedSubsets):
         raise ValueError(
             "a weighted sum of blocks of residuals is not a likelihood of n samples: pass scale=, "
@@ -180,28 +213,8 @@ def _scale(problem: Any, at: Estimate, sets: Subsets, scale: float | None) -> fl
     return 1.0 / n
 
 
-def _residual_variance(problem: ResidualProblem, at: Estimate) -> float:
-    """The factor of the inverse Hessian: the variance of residuals, times what multiplies RSS.
-
-    The objective c RSS has the Hessian 2 c J^T J, so the factor is 2 c RSS / (m - n).
-    """
-    m, n = len(problem.residuals(at.x, at.full)), len(at.free)
-    if m <= n:
-        raise ValueError(
-            f"{m} residuals for {n} unknowns leave nothing to estimate the variance of residuals "
-            "from: pass scale=, their variance"
-        )
-    return 2 * at.problem.value(at.x, at.full) / (m - n)
-
-
 def _warn_of_slope(
-    g: Small,
-    inverse: Small,
-    own: Indices,
-    free: Indices,
-    scale: float,
-    bounded: bool,
-    frames: int,
+    at: Estimate, g: Small, inverse: Small, own: Indices, scale: float, frames: int
 ) -> None:
     """Warn if x is not a minimum in the wanted unknowns, measured in their standard errors."""
     if not own.size:
@@ -212,9 +225,9 @@ def _warn_of_slope(
     largest = int(np.argmax(shifts))
     if not shifts[largest] > MAX_SHIFT:
         return
-    bound = "" if bounded else "At a bound that is active, pass bounds=; elsewhere, "
+    bound = "" if at.box is not None else "At a bound that is active, pass bounds=; elsewhere, "
     warnings.warn(
-        f"x is not a minimum: a Newton step would move x[{free[own[largest]]}] by "
+        f"x is not a minimum: a Newton step would move x[{at.free[own[largest]]}] by "
         f"{shifts[largest]:.2g} standard errors. {bound}{'m' if bound else 'M'}inimise further",
         OptimizeWarning,
         stacklevel=frames + 2,  # which is that of the caller's caller
@@ -241,32 +254,3 @@ def _inverse(H: Small, accuracy: float, hint: str = "") -> Small:
         )
     inverse = cho_solve(cho_factor(scaled), np.eye(len(H))) / np.outer(size, size)
     return np.asarray((inverse + inverse.T) / 2)
-
-
-def _checked_columns(columns: Sequence[int], n: int) -> Indices:
-    wanted = np.atleast_1d(np.asarray(columns))
-    if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or not wanted.size:
-        raise TypeError("columns: expected the indices of columns, such as [0, 3]")
-    if wanted.min() < -n or wanted.max() >= n:
-        raise IndexError(f"columns: there are {n} unknowns, from 0 to {n - 1}")
-    return wanted.astype(np.int64) % n
-
-
-def _solved(product: Callable[[Small], Small], n: int, i: int, rtol: float) -> Small:
-    """H^-1 e_i."""
-
-    def times(v: Any) -> Small:
-        v = np.ravel(v)
-        Hv = product(v)
-        if v @ Hv <= 0 < v @ v:  # v is a direction of the conjugate gradients
-            raise ValueError("the Hessian at x is not positive definite: x is not a strict minimum")
-        return Hv
-
-    H = LinearOperator((n, n), matvec=times, dtype=np.float64)
-    column, failed = cg(H, np.eye(1, n, i)[0], rtol=rtol, maxiter=10 * n)
-    if failed or not column[i] > 0:
-        raise ValueError(
-            f"conjugate gradients found no column {i} of the inverse Hessian: it may not be "
-            "positive definite at x, or very badly conditioned"
-        )
-    return np.asarray(column)

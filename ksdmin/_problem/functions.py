@@ -90,6 +90,9 @@ class FunctionProblem(CountingProblem):
         self.traits = self._traits(nonlinear)
         self._counts = Counts()
         self._memo: Memo | None = None  # only in the copy of a run: see `counting`
+        # What a vector of residuals is known to be at two points more: see `ResidualProblem`.
+        self._kept: Memo | None = None
+        self._before: Memo | None = None
         self._space: Any = None  # of the last point; each verb finds it by `_recall` or `_at`
         self._box: Box | None = None
         self._watch: Callable[[], None] | None = None  # called between the values of a difference
@@ -123,7 +126,8 @@ class FunctionProblem(CountingProblem):
         into a point, but not for a user who reuses an array.
         """
         memo = Memo() if self._memo is None else self._memo.copy()
-        return changed(self, _counts=counts, _memo=memo)
+        kept = self._kept and self._kept.copy()
+        return changed(self, _counts=counts, _memo=memo, _kept=kept, _before=None)
 
     def in_space(self, space: Space) -> Self:
         """A copy for a run in `space`; a diagonal given as an array is checked."""
@@ -177,7 +181,7 @@ class FunctionProblem(CountingProblem):
         if self._jac != "2-point":
             return None
         memo = self._memo and replace(self._memo, gradient=None, jacobian=None)
-        return self._with(_jac="3-point", _memo=memo)
+        return self._with(_jac="3-point", _memo=memo, _kept=None, _before=None)
 
     def _with(self, **changes: Any) -> Self:
         """A copy with these changes, and with the traits that follow from them."""
@@ -318,8 +322,8 @@ class FunctionProblem(CountingProblem):
             out = self._returned(self._jac, x, idx=idx)
             return self._space.vector(_flat(out) if getattr(out, "ndim", 1) == 2 else out, "jac")
         self._counts.differenced += 1
-        fun, scheme = self._probe(idx), str(self._jac)
-        return differences.gradient(fun, x, value, scheme, self._space, self._box)
+        axes = differences.Axes(self._space, str(self._jac), self._box)
+        return axes.gradient(self._probe(idx), x, value)
 
     def _fun_and_jac(self, x: Array, idx: Any) -> tuple[float, Array]:
         self._counts.nfev += 1
@@ -392,7 +396,8 @@ class FunctionProblem(CountingProblem):
 
     def __getstate__(self) -> dict[str, Any]:
         # A namespace is a module: it cannot be pickled.
-        return {**self.__dict__, "_space": None, "_memo": None, "_watch": None}
+        forgotten = ("_space", "_memo", "_kept", "_before", "_watch")
+        return {**self.__dict__, **dict.fromkeys(forgotten)}
 
 
 class DifferencedProblem(FunctionProblem):
@@ -421,7 +426,7 @@ def _check_derivative(name: str, given: Any, also: str = "") -> None:
     if not callable(given) and not isinstance(given, str):
         raise TypeError(
             f"{name} must be a function, {name}(x, *args), or the name of a scheme, not a "
-            f"{type(given).__name__}"
+            f"{type(given).__name__}; for a constant one, lambda x: {name[0].upper()}"
         )
     if isinstance(given, str) and given not in differences.STEP_POWER:
         raise ValueError(

@@ -23,13 +23,7 @@ from ksdmin._problem.values import changed
 
 
 class HostedSpace(Space):
-    """Vectors in numpy, for a user of another library.
-
-    Parameters
-    ----------
-    x : array
-        One of the user's vectors, in the memory of the host.
-    """
+    """Vectors in numpy, for a user of another library, whose vectors are in the host's memory."""
 
     hosted = True
 

@@ -15,7 +15,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import EPS, Array, Small, as_numpy, refuse_none
-from ksdmin._problem.counting import Counts, Memo
+from ksdmin._problem.counting import Memo
 from ksdmin._problem.differences import Sparsity, require_shape
 from ksdmin._problem.functions import IDX_IS, FunctionProblem
 from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Product, Traits
@@ -84,11 +84,8 @@ class ResidualProblem(FunctionProblem):
         self.unit_free = subsets is None
         jac = "2-point" if jac is None else jac
         self._rows_are_dense = True  # until the first call of `jac` shows otherwise
-        self._kept: Memo | None = None  # what is known of the last point with a Jacobian
-        self._before: Memo | None = None  # what is known of the point before the last
         self._last_rho: tuple[Small, Small] | None = None  # residuals, and their losses
-        self._rows = 1  # for a plain function, until its first call
-        self._called = False  # whether there was a call
+        self._rows = 0  # of a plain function, after its first call
         self._eps = 0.0  # eps of the coarsest dtype that `residuals` has returned
         self._structure: Structure | None = None  # what the pattern of a sparse Jacobian says
         # Of `least_squares`: without values of differences in `nfev`, with functions of JAX and
@@ -109,7 +106,7 @@ class ResidualProblem(FunctionProblem):
             has_jacobian=self._rows_are_dense,
             has_matrix=self._rows_are_dense,
             matrix_cost=0.0,  # the gradient needs the Jacobian, too
-            rows_per_sample=float(self._rows),
+            rows_per_sample=float(self._rows or 1),
             sum_of_squares=self._loss is linear,
             has_projected_gradient=isinstance(self._jac, str),
             has_finer_arithmetic=self._refines and self._jac == "2-point",
@@ -175,11 +172,6 @@ class ResidualProblem(FunctionProblem):
         """J weighted so that J^T J is the curvature, as ``least_squares`` returns it."""
         r, J = self.residuals_and_jacobian(x, idx)
         return J if self._plain else _scaled(J, np.sqrt(self._weights(r)))
-
-    def in_finer_arithmetic(self) -> Self | None:
-        """The problem with 3-point instead of 2-point differences."""
-        finer = super().in_finer_arithmetic()
-        return finer and changed(finer, _kept=None, _before=None)
 
     # The verbs
 
@@ -320,14 +312,8 @@ class ResidualProblem(FunctionProblem):
 
     # What they remember, and how they call the user's functions
 
-    def counting(self, counts: Counts) -> Self:
-        """A copy for a run: see :class:`FunctionProblem`."""
-        memo = Memo() if self._memo is None else self._memo.copy()
-        kept = self._kept and self._kept.copy()
-        return changed(self, _counts=counts, _memo=memo, _kept=kept, _before=None)
-
     def _recall(self, x: Array, idx: Any) -> Memo:
-        """Remember two points more than the last.
+        """Remember two points more than the last: `_kept` and `_before`.
 
         The last one with a Jacobian is where the steps of a fit begin. The one before the last may
         be a step that its correction has not improved.
@@ -344,9 +330,6 @@ class ResidualProblem(FunctionProblem):
                 return known
         return super()._recall(x, idx)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_kept": None, "_before": None, "_last_rho": None}
-
     def _residuals(self, memo: Memo) -> Small:
         if memo.residuals is None:
             self._counts.nfev += 1
@@ -357,12 +340,12 @@ class ResidualProblem(FunctionProblem):
 
     def _note_rows(self, rows: int) -> None:
         """Note the number of residuals of a plain function, in its first call."""
-        if self._called and rows != self._rows:
-            raise ValueError(
-                f"residuals returned {rows} values, before {self._rows}: expected as many at each x"
-            )
-        self._called = True
         if rows != self._rows:
+            if self._rows:
+                raise ValueError(
+                    f"residuals returned {rows} values, before {self._rows}: expected as many at "
+                    "each x"
+                )
             self._rows = rows
             self._renew_traits()
 
@@ -412,31 +395,37 @@ class ResidualProblem(FunctionProblem):
     def _differences(self, x: Array, idx: Any, r: Small, scheme: str) -> Any:
         """The Jacobian by finite differences; columns of zeros by longer steps, too."""
         probe, steps = partial(self._probed, idx=idx), self._steps(x, scheme)
+        axes = differences.Axes(self._at(x), scheme, self._box)
         if self._sparsity is not None:
             require_shape(self._sparsity.shape, (len(r), len(x)), "jac_sparsity has")
-            return self._sparsity.jacobian(probe, x, r, scheme, steps, self._box)
-        J = differences.jacobian(probe, x, r, scheme, steps, self._at(x), self._box)
+            return self._sparsity.jacobian(axes, probe, x, r, steps)
+        J = axes.slopes(probe, x, lambda: r, steps, r.shape)
         if not r.any() or scheme == "cs":
             return J
         seen = np.asarray(J.any(0))
         if self._diff_step is None and self._least_sizes is not None and not seen.all():
             longest = differences.LONGEST * np.maximum(np.abs(x), self._least_sizes)
             for i in map(int, np.flatnonzero(~seen)):
-                J[:, i], seen[i] = differences.slope_by_longer_steps(
-                    probe, x, r, i, float(steps[i]), float(longest[i]), self._at(x), self._box
+                J[:, i], seen[i] = axes.slope_by_longer_steps(
+                    probe, x, r, i, float(steps[i]), float(longest[i])
                 )
         self.sees_nothing = not seen.any()
         return J
 
     def _steps(self, x: Array, scheme: str) -> Small:
-        """The step of the differences along each axis."""
+        """The best step along each axis, relative to the variable, so that units do not matter.
+
+        Steps go away from zero, as in MINPACK and SciPy. A variable counts as at least its least
+        size: with steps relative to a smaller one, differences would be rounding.
+        """
+        sizes, least = np.where(x == 0, 1.0, np.asarray(x, dtype=np.float64)), self._least_sizes
         if self._diff_step is not None:
-            away = np.where(x == 0, 1.0, x)
-            return np.asarray(self._diff_step * (np.abs(away) if scheme == "cs" else away))
-        eps = max(self._eps, self._at(x).eps)
-        return differences.relative_steps(
-            np.asarray(x, dtype=np.float64), scheme, eps, self._least_sizes
-        )
+            steps = self._diff_step * sizes
+        else:
+            if least is not None:
+                sizes = np.where(np.abs(x) < least, np.copysign(least, x), sizes)
+            steps = max(self._eps, self._at(x).eps) ** differences.STEP_POWER[scheme] * sizes
+        return np.asarray(np.abs(steps) if scheme == "cs" else steps)
 
     def _probed(self, at: Array, idx: Any) -> Small:
         """The residuals for the difference formulas: counted, and complex for "cs"."""

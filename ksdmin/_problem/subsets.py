@@ -77,15 +77,10 @@ class Stream:
 
     Each stream keeps its first item, once drawn, and the stream after it. A run keeps only the last
     stream, so that used sets are freed.
-
-    Attributes
-    ----------
-    position : int
-        How many have been taken before.
     """
 
     def __init__(self, sets: Iterator[Sets], position: int = 0) -> None:
-        self._sets, self.position = sets, position
+        self._sets, self.position = sets, position  # how many have been taken before
         self._taken: tuple[Sets | None, Stream] | None = None
 
     def take(self) -> tuple[Sets | None, Stream]:
