@@ -12,6 +12,7 @@ from scipy.optimize import OptimizeWarning, curve_fit, minimize
 from scipy.special import expit
 
 import ksdmin
+from tests.likelihoods import Logistic, Poisson
 
 RNG = np.random.default_rng(0)
 X = np.c_[np.ones(800), RNG.standard_normal((800, 4)) * [1, 10, 0.1, 1]]
@@ -21,31 +22,8 @@ N, n = X.shape
 elsewhere = pytest.mark.filterwarnings("ignore:x is not a minimum")
 
 
-class Logistic:
-    y = RNG.random(N) < expit(X @ TRUE)
-
-    def fun(self, b):
-        return float((np.logaddexp(0, X @ b) - self.y * (X @ b)).sum())
-
-    def jac(self, b):
-        return X.T @ (expit(X @ b) - self.y)
-
-    def hess(self, b):
-        p = expit(X @ b)
-        return X.T @ ((p * (1 - p))[:, None] * X)
-
-
-class Poisson:
-    y = RNG.poisson(np.exp(X @ TRUE))
-
-    def fun(self, b):
-        return float((np.exp(X @ b) - self.y * (X @ b)).sum())
-
-    def jac(self, b):
-        return X.T @ (np.exp(X @ b) - self.y)
-
-    def hess(self, b):
-        return X.T @ (np.exp(X @ b)[:, None] * X)
+LOGISTIC = Logistic(X, RNG.random(N) < expit(X @ TRUE))
+POISSON = Poisson(X, RNG.poisson(np.exp(X @ TRUE)))
 
 
 def standard_errors(*args, **kwargs):
@@ -53,7 +31,7 @@ def standard_errors(*args, **kwargs):
 
 
 @pytest.mark.parametrize("given", [(), ("jac",), ("jac", "hess")])
-@pytest.mark.parametrize("model", [Logistic(), Poisson()])
+@pytest.mark.parametrize("model", [LOGISTIC, POISSON])
 def test_likelihoods(model, given):
     problem = ksdmin.as_problem(model.fun, **{name: getattr(model, name) for name in given})
     res = ksdmin.minimize(problem, np.zeros(n))
@@ -64,7 +42,7 @@ def test_likelihoods(model, given):
 
 @elsewhere
 def test_a_mean_over_samples_is_divided_by_their_number():
-    model = Poisson()
+    model = POISSON
     mean = ksdmin.as_problem(
         lambda b, idx: float((np.exp(X[idx] @ b) - model.y[idx] * (X[idx] @ b)).mean()),
         jac=lambda b, idx: X[idx].T @ (np.exp(X[idx] @ b) - model.y[idx]) / len(X[idx]),
@@ -91,7 +69,7 @@ def test_many_unknowns_go_by_columns():
 def test_torch_problems_return_numpy():
     torch = pytest.importorskip("torch")
     inputs = torch.as_tensor(X[:, 1:] / [1, 10, 0.1, 1])
-    targets = torch.as_tensor(Logistic.y).double()[:, None]
+    targets = torch.as_tensor(LOGISTIC.y).double()[:, None]
     model = torch.nn.Linear(4, 1, dtype=torch.float64)
     problem = ksdmin.from_torch(model, torch.nn.BCEWithLogitsLoss(), (inputs, targets))
     res = ksdmin.minimize(problem, rng=0, options={"gtol": 1e-8})
@@ -106,7 +84,7 @@ def test_torch_problems_return_numpy():
 
 @pytest.mark.parametrize("columns", [None, [1], [0, -1]])
 def test_a_bound_that_is_active_is_told(columns):
-    model = Poisson()
+    model = POISSON
     problem = ksdmin.as_problem(model.fun, jac=model.jac, hess=model.hess)
     free = ksdmin.minimize(problem, np.zeros(n))
     ksdmin.covariance(problem, free.x, columns=columns)  # no warning
@@ -189,7 +167,7 @@ def test_what_is_no_likelihood_of_n_samples_asks_for_a_scale():
 
 
 def test_a_result_knows_its_problem():
-    model = Poisson()
+    model = POISSON
     res = ksdmin.minimize(model.fun, np.zeros(n), jac=model.jac)
     expected = np.linalg.inv(model.hess(res.x))
     assert_allclose(ksdmin.covariance(res), expected, rtol=1e-6, atol=1e-12)
@@ -201,7 +179,7 @@ def test_a_result_knows_its_problem():
 
 
 def test_a_resumed_run_knows_its_problem(tmp_path):
-    model, path = Poisson(), tmp_path / "run.ksd"
+    model, path = POISSON, tmp_path / "run.ksd"
     problem = ksdmin.as_problem(model.fun, jac=model.jac)
     ksdmin.minimize(problem, np.zeros(n), options={"checkpoint": path, "maxiter": 2})
     res = ksdmin.resume(path, problem, options={"maxiter": 100})
@@ -209,13 +187,13 @@ def test_a_resumed_run_knows_its_problem(tmp_path):
 
 
 def scaled_likelihood(b, factor):
-    return factor * Poisson().fun(b)
+    return factor * POISSON.fun(b)
 
 
 def test_args_of_a_result():
     res = ksdmin.minimize(scaled_likelihood, np.zeros(n), args=(2.0,), tol=1e-2)
     assert_allclose(
-        standard_errors(res), np.sqrt(np.diag(np.linalg.inv(2 * Poisson().hess(res.x)))), rtol=1e-5
+        standard_errors(res), np.sqrt(np.diag(np.linalg.inv(2 * POISSON.hess(res.x)))), rtol=1e-5
     )
 
 
@@ -269,45 +247,33 @@ def test_wrong_calls():
 # From values alone
 
 
-def counted(fun):
-    calls = []
-
-    def count(x):
-        calls.append(1)
-        return fun(x)
-
-    return count, calls
-
-
 def newton(model, x):
     for _ in range(30):
         x = x - np.linalg.solve(model.hess(x), model.jac(x))
     return x
 
 
-class Wide:
+def wide(n):
     """A logistic regression whose unknowns differ by eight orders of magnitude."""
-
-    def __init__(self, n):
-        rng = np.random.default_rng(n)
-        self.X = np.c_[np.ones(2000), rng.standard_normal((2000, n - 1))]
-        b = rng.standard_normal(n) / np.sqrt(n)
-        self.y = rng.random(2000) < expit(self.X @ b)
-        self.X[:, 1:] *= np.logspace(-4, 4, n - 1)
-
-    fun, jac, hess = (
-        lambda self, b: float((np.logaddexp(0, self.X @ b) - self.y * (self.X @ b)).sum()),
-        lambda self, b: self.X.T @ (expit(self.X @ b) - self.y),
-        lambda self, b: self.X.T @ ((expit(self.X @ b) * expit(-self.X @ b))[:, None] * self.X),
-    )
+    rng = np.random.default_rng(n)
+    X = np.c_[np.ones(2000), rng.standard_normal((2000, n - 1))]
+    b = rng.standard_normal(n) / np.sqrt(n)
+    y = rng.random(2000) < expit(X @ b)
+    X[:, 1:] *= np.logspace(-4, 4, n - 1)
+    return Logistic(X, y)
 
 
 @pytest.mark.parametrize("size", [10, 30])
 @pytest.mark.parametrize("shift", [0, 1e5])
 def test_second_differences_of_values(size, shift):
-    model = Wide(size)
+    model = wide(size)
     x = newton(model, np.zeros(size))
-    fun, calls = counted(lambda b: model.fun(b) + shift)
+    calls = []
+
+    def fun(b):
+        calls.append(b)
+        return model.fun(b) + shift
+
     found = ksdmin.covariance(fun, x)
     errors = np.sqrt(np.diag(np.linalg.inv(model.hess(x))))
     assert_allclose(np.sqrt(np.diag(found)), errors, rtol=1e-4 if shift else 1e-6)
@@ -318,7 +284,7 @@ def test_second_differences_of_values(size, shift):
 @pytest.mark.parametrize("noise", [1e-12, 1e-9, 1e-6])
 def test_noisy_values(noise):
     """As of a likelihood that an integrator computes to so many digits."""
-    model, rng = Wide(10), np.random.default_rng(0)
+    model, rng = wide(10), np.random.default_rng(0)
     x = newton(model, np.zeros(10))
     noisy = lambda b: model.fun(b) * (1 + noise * rng.standard_normal())  # noqa: E731
     errors = np.sqrt(np.diag(np.linalg.inv(model.hess(x))))
@@ -364,7 +330,7 @@ def test_ctrl_c_ends_it():
 
 @pytest.mark.parametrize("given", [(), ("jac",), ("jac", "hess")])
 def test_a_variable_that_a_bound_holds_is_not_known(given):
-    model = Poisson()
+    model = POISSON
     kwargs = {name: getattr(model, name) for name in given}
     free = ksdmin.minimize(model.fun, np.zeros(n), **kwargs)
     low = free.x[-1] + 0.1

@@ -218,7 +218,9 @@ def least_squares(
         f_scale=f_scale,
     )
     assert isinstance(problem, ResidualProblem)
-    scale, steps = _scale(x_scale, x0), _steps(diff_step, x0)
+    steps = None if diff_step is None else _of_each("diff_step", np.abs(diff_step), x0)
+    found = x_scale is None or (isinstance(x_scale, str) and x_scale == "jac")  # by the run
+    scale = None if found else np.asarray(1 / _of_each("x_scale", x_scale, x0))
     problem = problem.as_least_squares(x0, steps, jac_sparsity, scale)
     options = {"maxfun": max_nfev, **tolerances}
     if max_nfev is not None:  # the only limit, then
@@ -228,14 +230,14 @@ def least_squares(
     watched = _watched(callback, verbose, lambda: solver._loop)
     solver = Solver(problem, x0, bounds=limits, callback=watched, options=options)
     loop, result = solver._loop, solver._loop.to_the_end()
-    found = _result(loop, result, lower, upper)
+    res = _result(loop, result, lower, upper)
     if verbose:
-        print(found.message)
+        print(res.message)
         print(
-            f"Function evaluations {found.nfev}, initial cost {found.history[0].value:.4e}, "
-            f"final cost {found.cost:.4e}, first-order optimality {found.optimality:.2e}."
+            f"Function evaluations {res.nfev}, initial cost {res.history[0].value:.4e}, "
+            f"final cost {res.cost:.4e}, first-order optimality {res.optimality:.2e}."
         )
-    return found
+    return res
 
 
 def _check_arguments(
@@ -303,32 +305,19 @@ def _tolerances(ftol: float | None, xtol: float | None, gtol: float | None) -> d
     return tolerances
 
 
-def _scale(x_scale: Any, x0: Small) -> Small | None:
-    """The given D; None: the run finds it."""
-    if x_scale is None or (isinstance(x_scale, str) and x_scale == "jac"):
-        return None
+def _of_each(name: str, value: Any, x0: Small) -> Small:
+    """A positive number for each variable, from an array or from one number for all."""
     try:
-        scale = np.broadcast_to(np.asarray(x_scale, dtype=np.float64), x0.shape)
-        valid = bool(((scale > 0) & (scale < np.inf)).all())
+        each = np.broadcast_to(np.asarray(value, dtype=np.float64), x0.shape)
+        valid = bool(((each > 0) & (each < np.inf)).all())
     except (TypeError, ValueError):
         valid = False
-    if not valid or np.iscomplexobj(x_scale):
+    if not valid or np.iscomplexobj(value):
+        also = "'jac', or " if name == "x_scale" else ""
         raise ValueError(
-            f"x_scale={x_scale!r}: expected 'jac', or a positive number, or one for each variable"
+            f"{name}={value!r}: expected {also}a positive number, or one for each variable"
         )
-    return np.asarray(1 / scale)
-
-
-def _steps(diff_step: Any, x0: Small) -> Small | None:
-    if diff_step is None:
-        return None
-    steps = np.asarray(diff_step, dtype=np.float64)
-    if steps.ndim > 1 or steps.size not in (1, len(x0)) or not (np.abs(steps) > 0).all():
-        raise ValueError(
-            f"diff_step={diff_step!r}: expected a relative step that is not zero, or one for each "
-            "variable"
-        )
-    return np.broadcast_to(np.abs(steps), x0.shape)
+    return each
 
 
 def _watched(

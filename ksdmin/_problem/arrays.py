@@ -162,7 +162,8 @@ class Space:
         self._check_real(u, origin)
 
     def _check_real(self, u: Any, origin: str) -> None:
-        if not self.xp.isdtype(u.dtype, ("real floating", "integral", *("bool",) * self.numpy)):
+        kinds = ("real floating", "integral")
+        if not (u.dtype.kind in "fiub" if self.numpy else self.xp.isdtype(u.dtype, kinds)):
             raise TypeError(f"{origin} returned values that are not real numbers")
 
     def copy(self, x: Array) -> Array:
@@ -380,22 +381,6 @@ class Space:
             return L if math.isfinite(float(self.xp.sum(L))) else None
         L, failed = self.xp.linalg.cholesky_ex(shifted)
         return None if int(failed) else L
-
-    def definite_inverses(self, M: Array) -> tuple[Array, Array]:
-        """The inverses of symmetric matrices, by Cholesky factorisation; and whether one failed.
-
-        The latter is a number on the device: above zero, or not finite, for a failure.
-        """
-        if self._immutable:  # NaN if it fails
-            return self.xp.linalg.inv(M), 0.0 * self.xp.sum(self.xp.linalg.cholesky(M))
-        if self.numpy:
-            try:
-                np.linalg.cholesky(M)
-            except np.linalg.LinAlgError:
-                return M, np.ones(())
-            return np.linalg.inv(M), np.zeros(())
-        L, failed = self.xp.linalg.cholesky_ex(M)
-        return self.xp.cholesky_inverse(L), self.xp.sum(failed)
 
 
 def rounded_like(own: Any, x: Array) -> Array:

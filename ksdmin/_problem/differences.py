@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array
 
-from ksdmin._problem.arrays import Array, Small, Space, to_host
+from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.box import Box
 
 # Powers of eps: the relative error of a scheme with exact values, and its best step. A complex
@@ -208,28 +208,13 @@ PROBES = 3  # so many values on either side of the point, along a line, show the
 NOISY = 100.0  # noise above this many roundings of a value makes the steps longer
 
 
-class Values:
-    """Values of a function around a point, in the free variables and within the box."""
+class Values(NamedTuple):
+    """A function, a point, and bounds."""
 
-    def __init__(
-        self,
-        fun: Callable[[Array], float],
-        x: Array,
-        space: Space,
-        free: npt.NDArray[np.int64],
-        box: Box | None,
-    ) -> None:
-        self._fun, self._space, self._free, self._x = fun, space, free, to_host(x)
-        self.x, self.n = self._x[free], len(free)
-        self.low, self.high = np.full(self.n, -np.inf), np.full(self.n, np.inf)
-        if box is not None:
-            self.low, self.high = to_host(box.lower)[free], to_host(box.upper)[free]
-
-    def __call__(self, z: Small) -> float:
-        """The value at the free variables `z`."""
-        point = self._x.copy()
-        point[self._free] = z
-        return self._fun(self._space.to_device(point))
+    fun: Callable[[Small], float]
+    x: Small
+    low: Small
+    high: Small
 
     def room(self, i: int, h: float) -> float:
         """`h`, or less if the bounds leave no room for it on both sides."""
@@ -242,27 +227,21 @@ class Values:
 
     def along(self, at: Small, i: int, h: float) -> tuple[float, float]:
         """The values one step above and below `at`."""
-        unit = np.eye(1, self.n, i)[0]
-        return self(at + h * unit), self(at - h * unit)
+        unit = np.eye(1, len(at), i)[0]
+        return self.fun(at + h * unit), self.fun(at - h * unit)
 
 
 def second_differences(
-    fun: Callable[[Array], float],
-    x: Array,
-    space: Space,
-    free: npt.NDArray[np.int64],
-    box: Box | None,
-    tick: Callable[[int], None],
+    values: Values, eps: float, tick: Callable[[int], None]
 ) -> tuple[Small, Small, float]:
-    """The Hessian of `fun` near `x`, the gradient at `x`, and the relative error of the diagonal.
+    """The Hessian near the point, the gradient there, and the relative error of the diagonal.
 
-    They take n^2 + O(n) values, none of them outside the box. Steps make a second difference the
+    They take n^2 + O(n) values, none of them outside the bounds. Steps make a second difference the
     geometric mean of the value and its noise. Then half of the digits of the values are left, and
     the step is short, in any units of a variable. If a bound is in the way, the centre lies one
     step inside.
     """
-    values, eps = Values(fun, x, space, free, box), space.eps
-    f0 = values(values.x)
+    f0 = values.fun(values.x)
 
     def steps_from(first: Small, noise: float, target: float) -> Small:
         steps = []
@@ -280,7 +259,7 @@ def second_differences(
         target = math.sqrt(noise * max(abs(f0), noise / eps**FEW_DIGITS))
         steps = steps_from(np.maximum(steps, first), noise, target)
     centre = values.centre(steps)
-    fc = f0 if (centre == values.x).all() else values(centre)
+    fc = f0 if (centre == values.x).all() else values.fun(centre)
     above, below = np.array([values.along(centre, i, h) for i, h in enumerate(steps)]).T
     H = _hessian(values, centre, fc, steps, above + below, tick)
     g = (above - below) / (2 * steps) - H @ (centre - values.x)
@@ -293,8 +272,8 @@ def _step(values: Values, i: int, f0: float, h: float, noise: float, target: flo
     """The step along axis i whose second difference is near `target`."""
     h = values.room(i, h)
     for _ in range(TRIALS):
-        at = values.centre(np.eye(1, values.n, i)[0] * h)
-        middle = f0 if at[i] == values.x[i] else values(at)
+        at = values.centre(np.eye(1, len(values.x), i)[0] * h)
+        middle = f0 if at[i] == values.x[i] else values.fun(at)
         above, below = values.along(at, i, h)
         found, largest = abs(above + below - 2 * middle), max(abs(above), abs(below))
         # If the value at the minimum is nearly zero, rounding does no harm
@@ -312,9 +291,9 @@ def _step(values: Values, i: int, f0: float, h: float, noise: float, target: flo
 
 def _noise(values: Values, steps: Small) -> float:
     """The noise of values, by fourth differences along a line (Hamming's table of differences)."""
-    centre, line = values.centre(steps), steps / (PROBES * math.sqrt(values.n))
+    centre, line = values.centre(steps), steps / (PROBES * math.sqrt(len(steps)))
     probes = range(-PROBES, PROBES + 1)
-    near = [values(centre + k * line) for k in probes]
+    near = [values.fun(centre + k * line) for k in probes]
     fourth = np.diff(near, 4)
     return float(np.sqrt(np.mean(fourth**2) / math.comb(8, 4)))
 
@@ -327,11 +306,11 @@ def _hessian(
     `ends` has the sums of the values one step h above and below.
     """
     H = np.diag((ends - 2 * f0) / h**2)
-    for i in range(values.n):
+    for i in range(len(h)):
         for j in range(i):
-            both = np.zeros(values.n)
+            both = np.zeros(len(h))
             both[[i, j]] = h[[i, j]]
-            corners = values(at + both) + values(at - both)
+            corners = values.fun(at + both) + values.fun(at - both)
             H[i, j] = H[j, i] = (corners - ends[i] - ends[j] + 2 * f0) / (2 * h[i] * h[j])
         tick(2 * i)
     return H
@@ -374,10 +353,9 @@ class Sparsity:
             here = own[columns]
             i, j = rows[here], columns[here]
             if scheme == "cs":
-                values = np.imag(fun(np.where(own, x + 1j * np.abs(steps), x)))
-                entries[here] = values[i] / np.abs(steps)[j]
-                continue
-            values, ends = fun(np.where(own, up, x)) - r0, up - x
+                values, ends = np.imag(fun(np.where(own, x + 1j * np.abs(steps), x))), np.abs(steps)
+            else:
+                values, ends = fun(np.where(own, up, x)) - r0, up - x
             if scheme == "3-point" and (down != x)[own].all():
                 values, ends = values + r0 - fun(np.where(own, down, x)), up - down
             entries[here] = values[i] / np.where(ends == 0, 1.0, ends)[j]

@@ -349,35 +349,57 @@ class ResidualProblem(FunctionProblem):
             self._rows = rows
             self._renew_traits()
 
-    def _vector(self, r: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
+    def _vector(self, given: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
         """What the user's function returned, as a vector of float64 (or complex numbers)."""
         space = self._at(x)
-        if self.subsets is None and is_double(r, 1) and space.numpy and not space.hosted and r.size:
-            self._note_rows(len(r))  # the usual case
-            return np.array(r)
-        if self._mirrors_scipy:
-            r = _as_numpy(r)
-        if not space.numpy or space.hosted or (is_array_api_obj(r) and not is_numpy_array(r)):
+        if not space.numpy or space.hosted:
             raise TypeError(NUMPY_ONLY)
-        refuse_none(r, "residuals")
-        r = np.atleast_1d(np.asarray(r))
+        if is_double(given, 1):
+            r: Small = np.array(given)  # the usual case
+        else:
+            r = self._array(given, "residuals", 1, kinds)
+            if r.dtype.kind == "f" and r.dtype.itemsize < 8 and not self._eps:
+                self._eps = float(np.finfo(r.dtype).eps)
+                self._renew_traits()
+            r = r.astype(np.complex128 if r.dtype.kind == "c" else np.float64, copy=False)
         if r.ndim != 1 or not r.size:
             raise ValueError(
                 f"residuals returned shape {r.shape}: expected a vector of at least one residual"
             )
-        if r.dtype.kind == "f" and r.dtype.itemsize < 8 and not self._eps:
-            self._eps = float(np.finfo(r.dtype).eps)
-            self._renew_traits()
-        if r.dtype.kind not in kinds:
-            raise TypeError("residuals returned values that are not real numbers")
         if self.subsets is None:
             self._note_rows(len(r))
-        expected = None if self.subsets is None else self.subsets.size_of(idx)
+            return r
+        expected = self.subsets.size_of(idx)
         if expected is not None and len(r) != expected:
             raise ValueError(
                 f"residuals returned {len(r)} rows for a set of {expected}: expected the rows idx"
             )
-        return np.array(r, dtype=np.complex128 if r.dtype.kind == "c" else np.float64)
+        return r
+
+    def _matrix(self, J: Any, shape: tuple[int, int]) -> Any:
+        """The Jacobian that the user's function returned: dense ones are copied."""
+        if is_double(J, 2):
+            J = np.array(J)  # the usual case
+        elif issparse(J):
+            J = csr_array(J, copy=True, dtype=np.float64)
+            J.sum_duplicates()
+        elif not isinstance(J, LinearOperator):
+            J = self._array(J, "jac", 2)
+            J = J.astype(np.float32 if J.dtype == np.float32 else np.float64, copy=False)
+        require_shape(tuple(J.shape), shape, "jac returned")
+        return J
+
+    def _array(self, u: Any, origin: str, axes: int, kinds: str = "fiub") -> Small:
+        """A numpy array of what the user's function `origin` returned."""
+        if self._mirrors_scipy and (is_torch_array(u) or is_jax_array(u)):
+            u = as_numpy(u)
+        if is_array_api_obj(u) and not is_numpy_array(u):
+            raise TypeError(NUMPY_ONLY)
+        refuse_none(u, origin)
+        array: Small = np.array(u, ndmin=axes)
+        if array.dtype.kind not in kinds:
+            raise TypeError(f"{origin} returned values that are not real numbers")
+        return array
 
     def _jacobian(self, memo: Memo) -> Any:
         if memo.jacobian is None:
@@ -385,8 +407,7 @@ class ResidualProblem(FunctionProblem):
             x, idx, r = memo.x, memo.idx, self._residuals(memo)
             if callable(self._jac):
                 J = self._returned(self._jac, x, idx=idx)
-                J = _as_numpy(J) if self._mirrors_scipy else J
-                memo.jacobian = _matrix(J, (len(r), len(x)))
+                memo.jacobian = self._matrix(J, (len(r), len(x)))
             else:
                 self._counts.differenced += 1
                 memo.jacobian = self._differences(x, idx, r, str(self._jac))
@@ -436,34 +457,9 @@ class ResidualProblem(FunctionProblem):
         return self._vector(r, at.real, idx, "fiubc" if self._jac == "cs" else "fiub")
 
 
-def _as_numpy(values: Any) -> Any:
-    """What a function of JAX or PyTorch returned, as a numpy array; anything else unchanged."""
-    return as_numpy(values) if is_torch_array(values) or is_jax_array(values) else values
-
-
 def is_double(values: Any, axes: int) -> bool:
     """Whether it is a numpy array in float64 with so many axes."""
     return type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == axes
-
-
-def _matrix(J: Any, shape: tuple[int, int]) -> Any:
-    """The Jacobian that the user's function returned: dense ones are copied."""
-    if is_double(J, 2):
-        require_shape(J.shape, shape, "jac returned")
-        return np.array(J)
-    if is_array_api_obj(J) and not is_numpy_array(J):
-        raise TypeError(NUMPY_ONLY)
-    refuse_none(J, "jac")
-    if issparse(J):
-        J = csr_array(J, copy=True, dtype=np.float64)
-        J.sum_duplicates()
-    elif not isinstance(J, LinearOperator):
-        J = np.array(J, ndmin=2)
-        if J.dtype.kind not in "fiub":
-            raise TypeError("jac returned values that are not real numbers")
-        J = J.astype(np.float32 if J.dtype == np.float32 else np.float64, copy=False)
-    require_shape(tuple(J.shape), shape, "jac returned")
-    return J
 
 
 def _dense(J: Any) -> Small | None:
