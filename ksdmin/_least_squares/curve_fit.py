@@ -13,7 +13,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import OptimizeResult, OptimizeWarning
 
 from ksdmin._adapters.array_function import first_array
-from ksdmin._least_squares.arrays import ModelOfArrays, on_host, pair_of
+from ksdmin._least_squares.arrays import model_on_host, on_host, pair_of
 from ksdmin._least_squares.least_squares import inverse_gram, least_squares, limits_of
 from ksdmin._problem.arrays import Small
 
@@ -121,12 +121,12 @@ def curve_fit(
         start = _start(f, on_host(p0), bounds)
         xdata, ydata, sigma = on_host(xdata), on_host(ydata), on_host(sigma)
         xdata, ydata, sigma = _data(xdata, ydata, sigma, check_finite, nan_policy)
-        model = ModelOfArrays(f, xdata, start, like)
+        model, jac, in_library = model_on_host(f, jac, bounds, xdata, start, like)
         popt, *rest = curve_fit(
             model, xdata, ydata, start, sigma, absolute_sigma, False, tuple(map(on_host, bounds)),
-            method, model.jacobian(jac, bounds), full_output=full_output, **kwargs,
+            method, jac, full_output=full_output, **kwargs,
         )  # fmt: skip
-        return (popt if first_array(p0) is None else model.given(popt), *rest)
+        return (popt if first_array(p0) is None else in_library(popt), *rest)
     if method not in (None, "ksd"):
         return scipy.optimize.curve_fit(
             f, xdata, ydata, p0, sigma, absolute_sigma, check_finite, bounds, method, jac,
@@ -201,9 +201,7 @@ def _data(
     if nan_policy == "raise":
         raise ValueError("The input contains nan values: leave them out by nan_policy='omit'")
     if sigma is not None and np.ndim(sigma):
-        sigma = np.asarray(sigma)
-        kept = (~missing,) * sigma.ndim
-        sigma = sigma[np.ix_(*kept)] if sigma.ndim > 1 else sigma[~missing]
+        sigma = np.asarray(sigma)[np.ix_(*(~missing,) * np.ndim(sigma))]
     return (xdata[..., ~missing] if known else xdata), ydata[~missing], sigma
 
 
