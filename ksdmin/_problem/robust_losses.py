@@ -51,13 +51,7 @@ def arctan(z: Small) -> Small:
     return np.stack([np.arctan(z), 1 / t, -2 * z / t**2])
 
 
-LOSSES: dict[str, Loss] = {
-    "linear": linear,
-    "soft_l1": soft_l1,
-    "huber": huber,
-    "cauchy": cauchy,
-    "arctan": arctan,
-}
+LOSSES: dict[str, Loss] = {f.__name__: f for f in (linear, soft_l1, huber, cauchy, arctan)}
 
 
 def as_loss(loss: Any) -> Loss:
