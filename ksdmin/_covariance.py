@@ -163,27 +163,22 @@ def covariance(
         kept = np.isin(wanted, free)
         own = np.searchsorted(free, wanted[kept])
         small = columns is None or (only_values and space.n <= MAX_DENSE)
+        count = value_count(len(free)) if only_values else len(free)
         with ExitStack() as stack:
-            watched = _watched_by(stack, progress)
-            inverse, g = (
-                _dense(at, own, only_values, watched) if small else _by_cg(at, own, watched)
+            tick = (
+                _progress(stack, count if small else len(own)) if progress else lambda parts: None
             )
+            inverse, g = _dense(at, own, only_values, tick) if small else _by_cg(at, own, tick)
         _warn_of_slope(at, g, inverse, own, scale)
         whole[np.ix_(free, np.flatnonzero(kept))] = scale * inverse
     whole[held] = whole[:, held[wanted]] = np.nan
     return whole
 
 
-def _watched_by(stack: ExitStack, progress: bool) -> Callable[[int], Tick]:
-    """A function that makes a progress bar of so many parts, if wanted."""
-
-    def watched(total: int) -> Tick:
-        if not progress:
-            return lambda parts: None
-        bar = stack.enter_context(progress_bar("covariance", total=total, bar_format=None))
-        return lambda parts: bar.update(min(parts, total - bar.n))
-
-    return watched
+def _progress(stack: ExitStack, total: int) -> Tick:
+    """A function that moves a progress bar of so many parts."""
+    bar = stack.enter_context(progress_bar("covariance", total=total, bar_format=None))
+    return lambda parts: bar.update(min(parts, total - bar.n))
 
 
 def _of_result(res: OptimizeResult, *others: Any) -> tuple[Problem, Any, Any, Any]:
@@ -304,28 +299,24 @@ def _fixed_and_held(
     return fixed, held & ~fixed
 
 
-def _dense(
-    at: Estimate, own: Indices, only_values: bool, watched: Callable[[int], Tick]
-) -> tuple[Small, Small]:
+def _dense(at: Estimate, own: Indices, only_values: bool, tick: Tick) -> tuple[Small, Small]:
     """Columns of the inverse by Cholesky, and the gradient, in the free variables."""
-    n = len(at.free)
     if only_values:
-        tick = watched(value_count(n))
         H, g, accuracy = second_differences(at.values(), at.space.eps, tick)
         hint = (
             f". Differences of values have errors of about {accuracy:.0e}: pass jac for more digits"
         )
         return _inverse(H, accuracy, hint)[:, own], g
-    product, tick, rows = at.product(), watched(n), []
-    for unit in np.eye(n):
+    product, rows = at.product(), []
+    for unit in np.eye(len(at.free)):
         rows.append(product(unit))
         tick(1)
     return _inverse(np.array(rows), at.accuracy)[:, own], at.gradient()
 
 
-def _by_cg(at: Estimate, own: Indices, watched: Callable[[int], Tick]) -> tuple[Small, Small]:
+def _by_cg(at: Estimate, own: Indices, tick: Tick) -> tuple[Small, Small]:
     """The same by conjugate gradients."""
-    n, product, tick = len(at.free), at.product(), watched(len(own))
+    n, product = len(at.free), at.product()
 
     def times(v: Any) -> Small:
         v = np.ravel(v)

@@ -25,7 +25,7 @@ from ksdmin._least_squares.arrays import (
     shown_in_form,
 )
 from ksdmin._options import nearest
-from ksdmin._problem.arrays import EPS, Small, Space
+from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.box import as_limits
 from ksdmin._problem.entry import as_problem
 from ksdmin._problem.residuals import ResidualProblem
@@ -284,7 +284,7 @@ def limits_of(bounds: Any, x0: Small) -> tuple[Small, Small]:
     for limit in (lower, upper):
         if np.ndim(limit) and np.shape(limit) != x0.shape:
             raise ValueError(f"bounds: {np.shape(limit)} limits do not fit {len(x0)} variables")
-    lower, upper = as_limits(lower, upper, Space(np.asarray(x0, dtype=np.float64)))
+    lower, upper = as_limits(lower, upper, len(x0))
     outside = (x0 < lower) | (x0 > upper)
     if outside.any():
         i = int(outside.argmax())
