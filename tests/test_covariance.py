@@ -96,28 +96,30 @@ def test_a_bound_that_is_active_is_told(columns):
     assert told[0].filename == __file__
 
 
-def test_errors_name_the_cause():
-    saddle = ksdmin.as_problem(
-        lambda x: x[0] ** 2 - x[1] ** 2, jac=lambda x: np.array([2 * x[0], -2 * x[1]])
-    )
-    with pytest.raises(ValueError, match=r"smallest eigenvalue is -2\.00e\+00"):
-        ksdmin.covariance(saddle, np.zeros(2))
-    with pytest.raises(ValueError, match="not positive definite"):
-        ksdmin.covariance(saddle, np.zeros(2), columns=[1])
-    flat = ksdmin.as_problem(lambda x: (x[0] + x[1]) ** 2)
-    with pytest.raises(ValueError, match="not all determined by the data"):
-        ksdmin.covariance(flat, np.zeros(2))
-    with pytest.raises(ValueError, match="scale=-1"):
-        ksdmin.covariance(flat, np.zeros(2), scale=-1)
-    with pytest.raises(IndexError, match="from 0 to 1"):
-        ksdmin.covariance(flat, np.zeros(2), columns=[2])
-    with pytest.raises(TypeError, match="indices of columns"):
-        ksdmin.covariance(flat, np.zeros(2), columns=[0.5])
-    own = ksdmin.as_problem(
-        lambda x, idx: x @ x, subsets=ksdmin.Subsets([("a", "b", "c")], full="a")
-    )
-    with pytest.raises(ValueError, match="pass scale=1 / n"):
-        ksdmin.covariance(own, np.zeros(2))
+SADDLE = ksdmin.as_problem(
+    lambda x: x[0] ** 2 - x[1] ** 2, jac=lambda x: np.array([2 * x[0], -2 * x[1]])
+)
+FLAT = ksdmin.as_problem(lambda x: (x[0] + x[1]) ** 2)
+OWN_SETS = ksdmin.as_problem(
+    lambda x, idx: x @ x, subsets=ksdmin.Subsets([("a", "b", "c")], full="a")
+)
+
+
+@pytest.mark.parametrize(
+    ("problem", "given", "error", "told"),
+    [
+        (SADDLE, {}, ValueError, r"smallest eigenvalue is -2\.00e\+00"),
+        (SADDLE, {"columns": [1]}, ValueError, "not positive definite"),
+        (FLAT, {}, ValueError, "not all determined by the data"),
+        (FLAT, {"scale": -1}, ValueError, "scale=-1"),
+        (FLAT, {"columns": [2]}, IndexError, "from 0 to 1"),
+        (FLAT, {"columns": [0.5]}, TypeError, "indices of columns"),
+        (OWN_SETS, {}, ValueError, "pass scale=1 / n"),
+    ],
+)
+def test_errors_name_the_cause(problem, given, error, told):
+    with pytest.raises(error, match=told):
+        ksdmin.covariance(problem, np.zeros(2), **given)
 
 
 # The rough one of a run

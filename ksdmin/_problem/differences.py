@@ -26,20 +26,17 @@ LEAST_SHARE = 1e-3
 # The factor by which a step without effect grows, and the largest share of the variable.
 LONGER, LONGEST = 1e3, 0.1
 
-Function = Callable[[Array], float]
+Function = Callable[[Array], Any]
+"""Of a point: a number, or a vector."""
+
+Value = Callable[[], Any]
+"""The value at the point where slopes are wanted, which is computed if it is needed."""
 
 Sample = tuple[float, Any]
 """What one variable is, and the value there: a number, or a vector."""
 
 
-def slope(
-    fun: Callable[[Array], Any],
-    x: Array,
-    v: Array,
-    h: float,
-    value: Callable[[], Any],
-    scheme: str,
-) -> Any:
+def slope(fun: Function, x: Array, v: Array, h: float, value: Value, scheme: str) -> Any:
     """The derivative of a number or a vector `fun` along `v`, by a difference of step `h`.
 
     `value` gives the one at x, where it is needed.
@@ -66,12 +63,7 @@ class Axes(NamedTuple):
         return self.space.to_device(self.slopes(fun, x, value, steps))
 
     def slopes(
-        self,
-        fun: Callable[[Array], Any],
-        x: Array,
-        value: Callable[[], Any],
-        steps: Small,
-        shape: tuple[int, ...] = (),
+        self, fun: Function, x: Array, value: Value, steps: Small, shape: tuple[int, ...] = ()
     ) -> Small:
         """The derivatives of a number or a vector `fun`: one column per axis.
 
@@ -83,9 +75,7 @@ class Axes(NamedTuple):
             J[..., i] = self.slope(fun, x, i, h, value)
         return J
 
-    def slope(
-        self, fun: Callable[[Array], Any], x: Array, i: int, h: float, value: Callable[[], Any]
-    ) -> Any:
+    def slope(self, fun: Function, x: Array, i: int, h: float, value: Value) -> Any:
         """The derivative along axis i; 0 if x[i] cannot move."""
         space, scheme, box = self
         if scheme == "cs":
@@ -111,7 +101,7 @@ class Axes(NamedTuple):
         return _parabola((at, value()), sample(at + step / 2), sample(at + step))
 
     def slope_by_longer_steps(
-        self, fun: Callable[[Array], Small], x: Array, r0: Small, i: int, h: float, longest: float
+        self, fun: Function, x: Array, r0: Small, i: int, h: float, longest: float
     ) -> tuple[Small, bool]:
         """The derivatives along axis i if a step h changes nothing, and whether a longer step does.
 
@@ -121,7 +111,7 @@ class Axes(NamedTuple):
 
         def seen(at: Array) -> Small:
             nonlocal changed
-            r = fun(at)
+            r: Small = fun(at)
             changed = changed or bool((r != r0).any())
             return r
 
@@ -143,9 +133,7 @@ def _parabola(start: Sample, middle: Sample, end: Sample) -> Any:
     return (far * _secant(middle, start) - near * _secant(end, start)) / (far - near)
 
 
-def slopes_along(
-    fun: Callable[[Array], Any], x: Array, V: Array, f0: Any, scheme: str, space: Space
-) -> Small:
+def slopes_along(fun: Function, x: Array, V: Array, f0: Any, scheme: str, space: Space) -> Small:
     """The derivatives along the rows of `V` only: as many evaluations as there are rows."""
     h = space.eps ** STEP_POWER[scheme] * max(1.0, space.max_abs(x))
     return np.array([slope(fun, x, V[k, :], h, lambda: f0, scheme) for k in range(V.shape[0])])
@@ -333,9 +321,7 @@ class Sparsity:
         # For each column that of its group: columns of a group share no row.
         self.groups = grouped(self._pattern)
 
-    def jacobian(
-        self, axes: Axes, fun: Callable[[Array], Small], x: Small, r0: Small, steps: Small
-    ) -> csr_array:
+    def jacobian(self, axes: Axes, fun: Function, x: Small, r0: Small, steps: Small) -> csr_array:
         """The derivatives of `fun`, whose value at x is `r0`: as many evaluations as groups.
 
         With "3-point" differences twice as many. Where a step would leave the box, it is taken the

@@ -41,8 +41,7 @@ class Noted:
 
     def assert_never_outside(self, box):
         points = np.array(self.seen)
-        assert (points >= box.lb).all()
-        assert (points <= box.ub).all()
+        assert ((points >= box.lb) & (points <= box.ub)).all()
 
 
 def projected(x, g, box):
