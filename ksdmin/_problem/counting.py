@@ -168,12 +168,11 @@ class CheckedProblem(CountingProblem):
         return space if self._space.dtype == space.dtype else self._space
 
     def value(self, x: Array, idx: Any) -> float:
-        out = self._counted(self._problem.value, self._space.given(x), idx, nfev=1)
+        out = self._counted(self._problem.value, x, idx, nfev=1)
         return as_scalar(out, "value")
 
     def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
-        verb, x = "value_and_gradient", self._space.given(x)
-        function = self._problem.value_and_gradient
+        verb, function = "value_and_gradient", self._problem.value_and_gradient
         if diagonal:  # a problem without a diagonal need not know the keyword
             function = partial(function, diagonal=True)
         out = self._counted(function, x, idx, nfev=1, njev=1)
@@ -183,8 +182,7 @@ class CheckedProblem(CountingProblem):
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         verb, function = "value_and_projected_gradient", self._problem.value_and_projected_gradient
-        V = self._space.given(V)
-        out = self._counted(function, self._space.given(x), idx, V, nfev=1, njev=1)
+        out = self._counted(function, x, idx, self._space.given(V), nfev=1, njev=1)
         value, slopes = _tuple(out, 2, verb, "(value, V^T g)")
         slopes = to_host(slopes)
         if slopes.shape != (V.shape[0],):
@@ -192,20 +190,20 @@ class CheckedProblem(CountingProblem):
         return as_scalar(value, verb), slopes
 
     def curvature(self, x: Array, idx: Any) -> Product:
-        product = self._counted(self._problem.curvature, self._space.given(x), idx)
+        product = self._counted(self._problem.curvature, x, idx)
         if not callable(product):
             raise TypeError(
                 f"curvature returned a {type(product).__name__}: expected a function v -> Hv"
             )
 
         def times(v: Array) -> Array:
-            out = self._counted(product, self._space.given(v), nhev=1)
+            out = self._counted(product, v, nhev=1)
             return self._space.vector(out, "the product of curvature")
 
         return times
 
     def matrix(self, x: Array, idx: Any) -> Array:
-        out = self._counted(self._problem.matrix, self._space.given(x), idx, nhev=1)
+        out = self._counted(self._problem.matrix, x, idx, nhev=1)
         if issparse(out) or isinstance(out, LinearOperator):
             n = self._space.n
             raise TypeError(
@@ -216,7 +214,7 @@ class CheckedProblem(CountingProblem):
 
     def jacobian(self, x: Array, idx: Any) -> Jacobian:
         """The curvature as rows."""
-        out = self._counted(self._problem.jacobian, self._space.given(x), idx, nhev=1)
+        out = self._counted(self._problem.jacobian, x, idx, nhev=1)
         expected = "a ksdmin.Jacobian (rows, residuals, penalty, at)"
         rows, residuals, penalty, at = _tuple(out, 4, "jacobian", expected)
         shapes = tuple(np.shape(rows)), tuple(np.shape(residuals))
@@ -230,14 +228,14 @@ class CheckedProblem(CountingProblem):
         return Jacobian(rows, residuals, as_scalar(penalty, "jacobian"), checked)
 
     def factors(self, x: Array, idx: Any) -> Factors:
-        out = self._counted(self._problem.factors, self._space.given(x), idx, nfev=2, njev=1)
+        out = self._counted(self._problem.factors, x, idx, nfev=2, njev=1)
         if not isinstance(out, Factors):
             raise TypeError(f"factors returned a {type(out).__name__}: expected ksdmin's Factors")
         return out
 
     def _at(self, at: Callable[[Array], Any], shape: tuple[int, ...], x: Array) -> Any:
         """The value and the residuals at another point than the Jacobian's."""
-        out = self._counted(at, self._space.given(x), nfev=1)
+        out = self._counted(at, x, nfev=1)
         value, residuals = _tuple(out, 2, "Jacobian.at", "(value, residuals)")
         if tuple(np.shape(residuals)) != shape:
             raise ValueError(
@@ -246,10 +244,10 @@ class CheckedProblem(CountingProblem):
             )
         return as_scalar(value, "Jacobian.at"), residuals
 
-    def _counted(self, verb: Callable[..., Any], *args: Any, **costs: int) -> Any:
-        """Call a verb of the user's, and count its `costs` unless the problem counts itself."""
+    def _counted(self, verb: Callable[..., Any], x: Array, *args: Any, **costs: int) -> Any:
+        """Call a verb with a copy of `x`; count its `costs` unless the problem counts itself."""
         own, before = self._own, self._own and self._own.copy()
-        out = verb(*args)
+        out = verb(self._space.given(x), *args)
         if own and before:
             self._counts.add(own.nfev - before.nfev, own.njev - before.njev, own.nhev - before.nhev)
         else:
