@@ -12,6 +12,7 @@ from scipy.optimize import OptimizeWarning, curve_fit, minimize
 from scipy.special import expit
 
 import ksdmin
+from tests.likelihoods import Logistic, Poisson
 
 RNG = np.random.default_rng(0)
 X = np.c_[np.ones(800), RNG.standard_normal((800, 4)) * [1, 10, 0.1, 1]]
@@ -21,31 +22,8 @@ N, n = X.shape
 elsewhere = pytest.mark.filterwarnings("ignore:x is not a minimum")
 
 
-class Logistic:
-    y = RNG.random(N) < expit(X @ TRUE)
-
-    def fun(self, b):
-        return float((np.logaddexp(0, X @ b) - self.y * (X @ b)).sum())
-
-    def jac(self, b):
-        return X.T @ (expit(X @ b) - self.y)
-
-    def hess(self, b):
-        p = expit(X @ b)
-        return X.T @ ((p * (1 - p))[:, None] * X)
-
-
-class Poisson:
-    y = RNG.poisson(np.exp(X @ TRUE))
-
-    def fun(self, b):
-        return float((np.exp(X @ b) - self.y * (X @ b)).sum())
-
-    def jac(self, b):
-        return X.T @ (np.exp(X @ b) - self.y)
-
-    def hess(self, b):
-        return X.T @ (np.exp(X @ b)[:, None] * X)
+LOGISTIC = Logistic(X, RNG.random(N) < expit(X @ TRUE))
+POISSON = Poisson(X, RNG.poisson(np.exp(X @ TRUE)))
 
 
 def standard_errors(*args, **kwargs):
@@ -53,7 +31,7 @@ def standard_errors(*args, **kwargs):
 
 
 @pytest.mark.parametrize("given", [(), ("jac",), ("jac", "hess")])
-@pytest.mark.parametrize("model", [Logistic(), Poisson()])
+@pytest.mark.parametrize("model", [LOGISTIC, POISSON])
 def test_likelihoods(model, given):
     problem = ksdmin.as_problem(model.fun, **{name: getattr(model, name) for name in given})
     res = ksdmin.minimize(problem, np.zeros(n))
@@ -64,7 +42,7 @@ def test_likelihoods(model, given):
 
 @elsewhere
 def test_a_mean_over_samples_is_divided_by_their_number():
-    model = Poisson()
+    model = POISSON
     mean = ksdmin.as_problem(
         lambda b, idx: float((np.exp(X[idx] @ b) - model.y[idx] * (X[idx] @ b)).mean()),
         jac=lambda b, idx: X[idx].T @ (np.exp(X[idx] @ b) - model.y[idx]) / len(X[idx]),
@@ -91,7 +69,7 @@ def test_many_unknowns_go_by_columns():
 def test_torch_problems_return_numpy():
     torch = pytest.importorskip("torch")
     inputs = torch.as_tensor(X[:, 1:] / [1, 10, 0.1, 1])
-    targets = torch.as_tensor(Logistic.y).double()[:, None]
+    targets = torch.as_tensor(LOGISTIC.y).double()[:, None]
     model = torch.nn.Linear(4, 1, dtype=torch.float64)
     problem = ksdmin.from_torch(model, torch.nn.BCEWithLogitsLoss(), (inputs, targets))
     res = ksdmin.minimize(problem, rng=0, options={"gtol": 1e-8})
@@ -106,7 +84,7 @@ def test_torch_problems_return_numpy():
 
 @pytest.mark.parametrize("columns", [None, [1], [0, -1]])
 def test_a_bound_that_is_active_is_told(columns):
-    model = Poisson()
+    model = POISSON
     problem = ksdmin.as_problem(model.fun, jac=model.jac, hess=model.hess)
     free = ksdmin.minimize(problem, np.zeros(n))
     ksdmin.covariance(problem, free.x, columns=columns)  # no warning
@@ -118,28 +96,30 @@ def test_a_bound_that_is_active_is_told(columns):
     assert told[0].filename == __file__
 
 
-def test_errors_name_the_cause():
-    saddle = ksdmin.as_problem(
-        lambda x: x[0] ** 2 - x[1] ** 2, jac=lambda x: np.array([2 * x[0], -2 * x[1]])
-    )
-    with pytest.raises(ValueError, match=r"smallest eigenvalue is -2\.00e\+00"):
-        ksdmin.covariance(saddle, np.zeros(2))
-    with pytest.raises(ValueError, match="not positive definite"):
-        ksdmin.covariance(saddle, np.zeros(2), columns=[1])
-    flat = ksdmin.as_problem(lambda x: (x[0] + x[1]) ** 2)
-    with pytest.raises(ValueError, match="not all determined by the data"):
-        ksdmin.covariance(flat, np.zeros(2))
-    with pytest.raises(ValueError, match="scale=-1"):
-        ksdmin.covariance(flat, np.zeros(2), scale=-1)
-    with pytest.raises(IndexError, match="from 0 to 1"):
-        ksdmin.covariance(flat, np.zeros(2), columns=[2])
-    with pytest.raises(TypeError, match="indices of columns"):
-        ksdmin.covariance(flat, np.zeros(2), columns=[0.5])
-    own = ksdmin.as_problem(
-        lambda x, idx: x @ x, subsets=ksdmin.Subsets([("a", "b", "c")], full="a")
-    )
-    with pytest.raises(ValueError, match="pass scale=1 / n"):
-        ksdmin.covariance(own, np.zeros(2))
+SADDLE = ksdmin.as_problem(
+    lambda x: x[0] ** 2 - x[1] ** 2, jac=lambda x: np.array([2 * x[0], -2 * x[1]])
+)
+FLAT = ksdmin.as_problem(lambda x: (x[0] + x[1]) ** 2)
+OWN_SETS = ksdmin.as_problem(
+    lambda x, idx: x @ x, subsets=ksdmin.Subsets([("a", "b", "c")], full="a")
+)
+
+
+@pytest.mark.parametrize(
+    ("problem", "given", "error", "told"),
+    [
+        (SADDLE, {}, ValueError, r"smallest eigenvalue is -2\.00e\+00"),
+        (SADDLE, {"columns": [1]}, ValueError, "not positive definite"),
+        (FLAT, {}, ValueError, "not all determined by the data"),
+        (FLAT, {"scale": -1}, ValueError, "scale=-1"),
+        (FLAT, {"columns": [2]}, IndexError, "from 0 to 1"),
+        (FLAT, {"columns": [0.5]}, TypeError, "indices of columns"),
+        (OWN_SETS, {}, ValueError, "pass scale=1 / n"),
+    ],
+)
+def test_errors_name_the_cause(problem, given, error, told):
+    with pytest.raises(error, match=told):
+        ksdmin.covariance(problem, np.zeros(2), **given)
 
 
 # The rough one of a run
@@ -189,7 +169,7 @@ def test_what_is_no_likelihood_of_n_samples_asks_for_a_scale():
 
 
 def test_a_result_knows_its_problem():
-    model = Poisson()
+    model = POISSON
     res = ksdmin.minimize(model.fun, np.zeros(n), jac=model.jac)
     expected = np.linalg.inv(model.hess(res.x))
     assert_allclose(ksdmin.covariance(res), expected, rtol=1e-6, atol=1e-12)
@@ -201,7 +181,7 @@ def test_a_result_knows_its_problem():
 
 
 def test_a_resumed_run_knows_its_problem(tmp_path):
-    model, path = Poisson(), tmp_path / "run.ksd"
+    model, path = POISSON, tmp_path / "run.ksd"
     problem = ksdmin.as_problem(model.fun, jac=model.jac)
     ksdmin.minimize(problem, np.zeros(n), options={"checkpoint": path, "maxiter": 2})
     res = ksdmin.resume(path, problem, options={"maxiter": 100})
@@ -209,13 +189,13 @@ def test_a_resumed_run_knows_its_problem(tmp_path):
 
 
 def scaled_likelihood(b, factor):
-    return factor * Poisson().fun(b)
+    return factor * POISSON.fun(b)
 
 
 def test_args_of_a_result():
     res = ksdmin.minimize(scaled_likelihood, np.zeros(n), args=(2.0,), tol=1e-2)
     assert_allclose(
-        standard_errors(res), np.sqrt(np.diag(np.linalg.inv(2 * Poisson().hess(res.x)))), rtol=1e-5
+        standard_errors(res), np.sqrt(np.diag(np.linalg.inv(2 * POISSON.hess(res.x)))), rtol=1e-5
     )
 
 
@@ -269,45 +249,33 @@ def test_wrong_calls():
 # From values alone
 
 
-def counted(fun):
-    calls = []
-
-    def count(x):
-        calls.append(1)
-        return fun(x)
-
-    return count, calls
-
-
 def newton(model, x):
     for _ in range(30):
         x = x - np.linalg.solve(model.hess(x), model.jac(x))
     return x
 
 
-class Wide:
+def wide(n):
     """A logistic regression whose unknowns differ by eight orders of magnitude."""
-
-    def __init__(self, n):
-        rng = np.random.default_rng(n)
-        self.X = np.c_[np.ones(2000), rng.standard_normal((2000, n - 1))]
-        b = rng.standard_normal(n) / np.sqrt(n)
-        self.y = rng.random(2000) < expit(self.X @ b)
-        self.X[:, 1:] *= np.logspace(-4, 4, n - 1)
-
-    fun, jac, hess = (
-        lambda self, b: float((np.logaddexp(0, self.X @ b) - self.y * (self.X @ b)).sum()),
-        lambda self, b: self.X.T @ (expit(self.X @ b) - self.y),
-        lambda self, b: self.X.T @ ((expit(self.X @ b) * expit(-self.X @ b))[:, None] * self.X),
-    )
+    rng = np.random.default_rng(n)
+    X = np.c_[np.ones(2000), rng.standard_normal((2000, n - 1))]
+    b = rng.standard_normal(n) / np.sqrt(n)
+    y = rng.random(2000) < expit(X @ b)
+    X[:, 1:] *= np.logspace(-4, 4, n - 1)
+    return Logistic(X, y)
 
 
 @pytest.mark.parametrize("size", [10, 30])
 @pytest.mark.parametrize("shift", [0, 1e5])
 def test_second_differences_of_values(size, shift):
-    model = Wide(size)
+    model = wide(size)
     x = newton(model, np.zeros(size))
-    fun, calls = counted(lambda b: model.fun(b) + shift)
+    calls = []
+
+    def fun(b):
+        calls.append(b)
+        return model.fun(b) + shift
+
     found = ksdmin.covariance(fun, x)
     errors = np.sqrt(np.diag(np.linalg.inv(model.hess(x))))
     assert_allclose(np.sqrt(np.diag(found)), errors, rtol=1e-4 if shift else 1e-6)
@@ -318,7 +286,7 @@ def test_second_differences_of_values(size, shift):
 @pytest.mark.parametrize("noise", [1e-12, 1e-9, 1e-6])
 def test_noisy_values(noise):
     """As of a likelihood that an integrator computes to so many digits."""
-    model, rng = Wide(10), np.random.default_rng(0)
+    model, rng = wide(10), np.random.default_rng(0)
     x = newton(model, np.zeros(10))
     noisy = lambda b: model.fun(b) * (1 + noise * rng.standard_normal())  # noqa: E731
     errors = np.sqrt(np.diag(np.linalg.inv(model.hess(x))))
@@ -364,7 +332,7 @@ def test_ctrl_c_ends_it():
 
 @pytest.mark.parametrize("given", [(), ("jac",), ("jac", "hess")])
 def test_a_variable_that_a_bound_holds_is_not_known(given):
-    model = Poisson()
+    model = POISSON
     kwargs = {name: getattr(model, name) for name in given}
     free = ksdmin.minimize(model.fun, np.zeros(n), **kwargs)
     low = free.x[-1] + 0.1

@@ -48,13 +48,6 @@ def test_one_error_for_all():
         np.testing.assert_allclose(pcov, each, rtol=1e-4)
 
 
-def test_bounds_and_a_start_within_them():
-    low, high = [0, 0, 0.6], [np.inf, 1.0, 2.0]
-    popt, _ = ksdmin.curve_fit(decay, T, Y, bounds=(low, high))
-    own, _ = scipy.optimize.curve_fit(decay, T, Y, bounds=(low, high))
-    np.testing.assert_allclose(popt, own, rtol=1e-5)
-
-
 def test_data_that_are_missing():
     t, y, sigma = T.copy(), Y.copy(), SIGMA.copy()
     t[3], y[7] = np.nan, np.nan

@@ -24,6 +24,17 @@ def slopes(x):
     return np.stack([e, -x[0] * T * e, np.ones_like(T)], 1)
 
 
+def seen(function):
+    """The function, and a list of the points where it is called."""
+    points = []
+
+    def noted(x):
+        points.append(x.copy())
+        return function(x)
+
+    return noted, points
+
+
 def tridiagonal(x):
     """Broyden's function."""
     r = (3 - x) * x + 1
@@ -121,12 +132,7 @@ def test_units_of_residuals_change_nothing_with_many_variables(kind, unit):
 
 
 def test_differences_of_several_columns_at_once():
-    calls = []
-
-    def counted(x):
-        calls.append(x)
-        return tridiagonal(x)
-
+    counted, calls = seen(tridiagonal)
     pattern = slopes_of_tridiagonal(np.zeros(30)) != 0
     for scheme, each in (("2-point", 3), ("3-point", 6), ("cs", 3)):
         calls.clear()
@@ -140,12 +146,7 @@ def test_differences_of_several_columns_at_once():
 
 def test_sparse_differences_stay_within_bounds():
     lower, upper = np.full(30, -0.9), np.full(30, -0.4)
-    asked = []
-
-    def counted(x):
-        asked.append(x)
-        return tridiagonal(x)
-
+    counted, asked = seen(tridiagonal)
     pattern = slopes_of_tridiagonal(np.zeros(30)) != 0
     for scheme in ("2-point", "3-point"):
         res = ksdmin.least_squares(
@@ -166,24 +167,14 @@ def test_variables_of_all_sizes_are_differenced_in_their_own():
 
 
 def test_the_users_steps_of_differences():
-    steps = []
-
-    def seen(x):
-        steps.append(x.copy())
-        return decay(x)
-
-    ksdmin.least_squares(seen, START, diff_step=[1e-3, 1e-4, 1e-5], max_nfev=1)
+    noted, steps = seen(decay)
+    ksdmin.least_squares(noted, START, diff_step=[1e-3, 1e-4, 1e-5], max_nfev=1)
     apart = np.array([x - START for x in steps[1:4]])
     np.testing.assert_allclose(np.diag(apart), [1e-3, 3e-5, 1e-5], rtol=1e-9)
 
 
 def test_evaluations_are_counted_as_scipy_does():
-    calls = []
-
-    def counted(x):
-        calls.append(x)
-        return decay(x)
-
+    counted, calls = seen(decay)
     res = ksdmin.least_squares(counted, START)
     assert len(calls) >= res.nfev + 3 * res.njev  # the last ones may be 3-point
     calls.clear()
@@ -205,17 +196,17 @@ def test_the_users_scale_stays():
 
 
 def test_a_callback_sees_residuals_and_may_stop():
-    seen = []
+    shown = []
 
     def callback(intermediate_result):
-        seen.append(intermediate_result)
-        if len(seen) == 3:
+        shown.append(intermediate_result)
+        if len(shown) == 3:
             raise StopIteration
 
     res = ksdmin.least_squares(decay, START, slopes, callback=callback)
     assert (res.status, res.success, res.nit) == (-2, False, 3)
-    np.testing.assert_array_equal(seen[-1].fun, decay(seen[-1].x))
-    assert seen[-1].cost == pytest.approx(res.cost)
+    np.testing.assert_array_equal(shown[-1].fun, decay(shown[-1].x))
+    assert shown[-1].cost == pytest.approx(res.cost)
 
 
 def test_lines_for_each_iteration(capsys):
@@ -263,6 +254,10 @@ def test_it_shows_itself():
         ({"jac": lambda x: np.ones((3, 25))}, ValueError, r"expected \(25, 3\)"),
         ({"ftol": None, "xtol": None, "gtol": None}, ValueError, "at least one"),
         ({"fun": lambda x: np.full(25, np.nan)}, ValueError, "not finite"),
+        ({"max_nfev": "many"}, TypeError, "max_nfev='many'"),
+        ({"max_nfev": [3]}, TypeError, "max_nfev"),
+        ({"callback": 3}, TypeError, "callback is a int"),
+        ({"jac": np.ones((25, 3))}, TypeError, "lambda x: J"),
     ],
 )
 def test_wrong_arguments(given, error, said):
@@ -304,12 +299,8 @@ def test_a_jacobian_that_is_not_finite_where_the_value_is_lower_is_no_success():
 
 @pytest.mark.parametrize("last", [0.0, 1.0])
 def test_variables_that_tend_to_zero_are_differenced_in_the_size_of_the_start(last):
-    calls, y = [], 2 * np.exp(-T)
-
-    def line_beside(x):
-        calls.append(x)
-        return x[0] * np.exp(-x[1] * T) + x[2] + x[3] * T - y
-
+    y = 2 * np.exp(-T)
+    line_beside, calls = seen(lambda x: x[0] * np.exp(-x[1] * T) + x[2] + x[3] * T - y)
     res = ksdmin.least_squares(line_beside, [1.0, 1.0, 1.0, last])
     assert res.success
     assert len(calls) <= 25
@@ -344,17 +335,3 @@ def test_a_number_of_residuals_that_changes_is_told():
     for jac in ("2-point", lambda x: slopes(x)[: 25 if x[0] == 1 else 23]):
         with pytest.raises(ValueError, match="residuals returned 23 values, before 25"):
             ksdmin.least_squares(lambda x: decay(x)[: 25 if x[0] == 1 else 23], START, jac)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"max_nfev": "many"}, "max_nfev='many'"),
-        ({"max_nfev": [3]}, "max_nfev"),
-        ({"callback": 3}, "callback is a int"),
-        ({"jac": np.ones((25, 3))}, "lambda x: J"),
-    ],
-)
-def test_arguments_of_a_wrong_type(given, said):
-    with pytest.raises(TypeError, match=said):
-        ksdmin.least_squares(decay, START, **given)

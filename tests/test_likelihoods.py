@@ -6,6 +6,7 @@ from scipy import optimize
 from scipy.special import expit
 
 import ksdmin
+from tests.likelihoods import Logistic, Poisson
 
 
 def regressors(rng, n):
@@ -16,23 +17,15 @@ def regressors(rng, n):
 def poisson(seed):
     rng = np.random.default_rng(seed)
     X = regressors(rng, n=int(rng.integers(3, 12)))
-    y = rng.poisson(np.exp(X @ rng.normal(0, 0.2, X.shape[1])))
-
-    def fun(b):
-        return float((np.exp(X @ b) - y * (X @ b)).sum())
-
-    return fun, lambda b: X.T @ (np.exp(X @ b) - y), np.zeros(X.shape[1])
+    model = Poisson(X, rng.poisson(np.exp(X @ rng.normal(0, 0.2, X.shape[1]))))
+    return model.fun, model.jac, np.zeros(X.shape[1])
 
 
 def logistic(seed):
     rng = np.random.default_rng(seed)
     X = regressors(rng, n=int(rng.integers(3, 12)))
-    y = rng.random(len(X)) < expit(X @ rng.normal(0, 0.3, X.shape[1]))
-
-    def fun(b):
-        return float((np.logaddexp(0, X @ b) - y * (X @ b)).sum())
-
-    return fun, lambda b: X.T @ (expit(X @ b) - y), np.zeros(X.shape[1])
+    model = Logistic(X, rng.random(len(X)) < expit(X @ rng.normal(0, 0.3, X.shape[1])))
+    return model.fun, model.jac, np.zeros(X.shape[1])
 
 
 def gaussian(seed):

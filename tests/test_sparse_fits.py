@@ -9,7 +9,7 @@ from scipy.sparse.linalg import LinearOperator
 import ksdmin
 from examples.benchmarks.structured_suite import others, scenes
 from ksdmin._ksd.sparse_model import SparseEquations
-from ksdmin._problem.structure import Structure
+from ksdmin._problem.structure import Structure, pattern_of
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,8 @@ def test_each_way_solves_the_equations(scene, way, eliminates):
     structure = Structure(J)
     assert (len(structure.kept), structure.block) == (9 * scene.cameras, 3)
     if not eliminates:
-        structure._keep(*(np.arange(J.shape[1]), np.ones(J.shape[1], int)), *[np.arange(0)] * 2)
+        pattern = pattern_of(J)
+        structure._arrange(pattern, np.zeros(len(pattern.sizes), dtype=bool))
     structure.way = way
     scales = 1 / np.sqrt(J.power(2).sum(0))
     q = SparseEquations(J, scales, structure).solver(1e-3, 1e-10)(r)

@@ -40,8 +40,18 @@ def _is_bounded(bounds: Any) -> bool:
     """Whether there are bounds, beyond which nothing is evaluated."""
     if isinstance(bounds, Mapping):
         return bool(bounds)
+    return any(bool(np.isfinite(on_host(limit)).any()) for limit in pair_of(bounds))
+
+
+def pair_of(bounds: Any) -> tuple[Any, Any]:
+    """The lower and the upper bounds."""
     pair = (bounds.lb, bounds.ub) if isinstance(bounds, Bounds) else bounds
-    return any(bool(np.isfinite(on_host(limit)).any()) for limit in pair)
+    if len(pair) != 2:
+        raise ValueError(
+            f"bounds: {len(pair)} entries, expected (lower, upper), each an array or a number, or "
+            "scipy.optimize.Bounds"
+        )
+    return pair[0], pair[1]
 
 
 def on_host(values: Any) -> Any:
@@ -60,35 +70,22 @@ def bounds_of(fun: ArrayFunction, bounds: Any) -> Any:
     return bounds
 
 
-class ModelOfArrays:
-    """A model of ``curve_fit`` that takes arrays of torch or jax, called with vectors of numpy."""
+def model_on_host(
+    f: Callable[..., Any], jac: Any, bounds: Any, xdata: Any, start: Small, like: Any
+) -> tuple[Callable[..., Any], Any, Form]:
+    """A model of ``curve_fit`` and its `jac` on the host; and parameters as the library's array.
 
-    def __init__(
-        self,
-        f: Callable[..., Any],  # the user's
-        xdata: Any,  # for `f`: an array of numpy becomes one of its library
-        start: Small,  # the parameters at first
-        like: Any,  # of that library, on the device of the data
-    ) -> None:
-        self._made_of, self._start = (xdata, start, like), start
-        self._made = host_function(like).of_model
-        self._function = self._made(f, *self._made_of)
+    `f` gets `xdata` and the parameters as arrays of the library and on the device of `like`.
+    """
+    make, n = host_function(like).of_model, len(start)
+    model = make(f, xdata, start, like)
+    found = make(jac, xdata, start, like) if callable(jac) else jacobian_of(model, jac, bounds)
 
-    def __call__(self, xdata: Any, *parameters: float) -> Any:
-        """The model's values at its own data."""
-        return self._function(np.array(parameters))
+    def slopes(xdata: Any, *parameters: float) -> Any:
+        return np.reshape(found(np.array(parameters)), (-1, n))
 
-    def jacobian(self, jac: Any, bounds: Any) -> Any:
-        """The derivatives in the parameters for ``curve_fit``: see `jacobian_of`."""
-        if callable(jac):
-            slopes, n = self._made(jac, *self._made_of), len(self._start)
-            return lambda xdata, *p: np.reshape(slopes(np.array(p)), (-1, n))
-        found = jacobian_of(self._function, jac, bounds)
-        return (lambda xdata, *p: found(np.array(p))) if callable(found) else found
-
-    def given(self, x: Small) -> Any:
-        """Parameters as an array of the library."""
-        return self._function.given(x)
+    values = lambda xdata, *parameters: model(np.array(parameters))  # noqa: E731
+    return values, slopes if callable(found) else found, model.given
 
 
 def shown_in_form(callback: Callable[..., Any] | None, given: Form) -> Callable[..., Any] | None:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
-from scipy.optimize import Bounds, OptimizeResult, OptimizeWarning
+from scipy.optimize import OptimizeResult, OptimizeWarning
 
 from ksdmin._adapters.array_function import first_array
-from ksdmin._least_squares.arrays import ModelOfArrays, on_host
+from ksdmin._least_squares.arrays import model_on_host, on_host, pair_of
 from ksdmin._least_squares.least_squares import inverse_gram, least_squares, limits_of
 from ksdmin._problem.arrays import Small
 
@@ -115,19 +115,18 @@ def curve_fit(
     >>> popt.round(2).tolist(), np.sqrt(np.diag(pcov)).round(3).tolist()
     ([2.5, 1.3], [0.006, 0.005])
     """
-    bounds = (-np.inf, np.inf) if bounds is None else bounds
+    bounds = (-np.inf, np.inf) if bounds is None else pair_of(bounds)
     like = first_array(xdata, ydata, p0)
     if like is not None:
         start = _start(f, on_host(p0), bounds)
         xdata, ydata, sigma = on_host(xdata), on_host(ydata), on_host(sigma)
         xdata, ydata, sigma = _data(xdata, ydata, sigma, check_finite, nan_policy)
-        model = ModelOfArrays(f, xdata, start, like)
+        model, jac, in_library = model_on_host(f, jac, bounds, xdata, start, like)
         popt, *rest = curve_fit(
-            model, xdata, ydata, start, sigma, absolute_sigma, False,
-            bounds if isinstance(bounds, Bounds) else tuple(map(on_host, bounds)), method,
-            model.jacobian(jac, bounds), full_output=full_output, **kwargs,
+            model, xdata, ydata, start, sigma, absolute_sigma, False, tuple(map(on_host, bounds)),
+            method, jac, full_output=full_output, **kwargs,
         )  # fmt: skip
-        return (popt if first_array(p0) is None else model.given(popt), *rest)
+        return (popt if first_array(p0) is None else in_library(popt), *rest)
     if method not in (None, "ksd"):
         return scipy.optimize.curve_fit(
             f, xdata, ydata, p0, sigma, absolute_sigma, check_finite, bounds, method, jac,
@@ -142,12 +141,12 @@ def curve_fit(
     start = _start(f, p0, bounds)
     xdata, ydata, sigma = _data(xdata, ydata, sigma, check_finite, nan_policy)
     weigh = _weighing(sigma, ydata.size)
-    fitted = Fitted(f, xdata, ydata, weigh)
     maxfev = kwargs.pop("maxfev", None)
     if maxfev is not None and maxfev != 0:  # 0 is SciPy's default
         kwargs.setdefault("max_nfev", maxfev)
-    given = Fitted(jac, xdata, None, weigh) if callable(jac) else jac or "2-point"
-    res = least_squares(fitted, start, jac=given, bounds=bounds, **kwargs)
+    residuals = _fitted(f, xdata, ydata, weigh)
+    given = _fitted(jac, xdata, None, weigh) if callable(jac) else jac or "2-point"
+    res = least_squares(residuals, start, jac=given, bounds=bounds, **kwargs)
     if not res.success:
         error = RuntimeError(f"Optimal parameters not found: {res.message}")
         error.ksdmin_result = res  # type: ignore[attr-defined]
@@ -168,10 +167,8 @@ def _start(f: Callable[..., Any], p0: Any, bounds: Any) -> Any:
     if len(named) < 2:
         raise ValueError("the signature of f names no parameters of the fit: pass p0")
     n = len(named) - 1
-    pair = (bounds.lb, bounds.ub) if isinstance(bounds, Bounds) else bounds
-    if len(pair) != 2:
-        raise ValueError("bounds: expected (lower, upper), or scipy.optimize.Bounds")
-    lower, upper = (np.resize(np.asarray(limit, dtype=np.float64), n) for limit in pair)
+    limits = (np.asarray(limit, dtype=np.float64) for limit in bounds)
+    lower, upper = (np.resize(limit, n) for limit in limits)
     start = np.ones(n)
     below, above = np.isfinite(lower), np.isfinite(upper)
     start = np.where(below & ~above, lower + 1, start)
@@ -204,9 +201,7 @@ def _data(
     if nan_policy == "raise":
         raise ValueError("The input contains nan values: leave them out by nan_policy='omit'")
     if sigma is not None and np.ndim(sigma):
-        sigma = np.asarray(sigma)
-        kept = (~missing,) * sigma.ndim
-        sigma = sigma[np.ix_(*kept)] if sigma.ndim > 1 else sigma[~missing]
+        sigma = np.asarray(sigma)[np.ix_(*(~missing,) * np.ndim(sigma))]
     return (xdata[..., ~missing] if known else xdata), ydata[~missing], sigma
 
 
@@ -225,10 +220,10 @@ def _as_data(name: str, data: Any, checked: bool) -> Small:
     return values
 
 
-def _weighing(sigma: Any, m: int) -> Callable[[Small], Small] | None:
+def _weighing(sigma: Any, m: int) -> Callable[[Small], Small]:
     """A function that divides residuals, or rows of a Jacobian, by their errors."""
     if sigma is None:
-        return None
+        return lambda u: u
     sigma = np.asarray(sigma, dtype=np.float64)
     if np.isnan(sigma).any():
         raise ValueError("sigma contains NaNs: expected the errors of ydata, which are not zero")
@@ -250,26 +245,23 @@ def _weighing(sigma: Any, m: int) -> Callable[[Small], Small] | None:
     return lambda u: np.asarray(solve_triangular(L, u, lower=True))
 
 
-class Fitted:
-    """The residuals of a model, or its derivatives, over their errors."""
+def _fitted(
+    f: Callable[..., Any], x: Any, y: Small | None, weigh: Callable[[Small], Small]
+) -> Callable[[Small], Small]:
+    """The residuals of a model, or its derivatives if there is no `y`, over their errors."""
 
-    def __init__(
-        self, f: Callable[..., Any], x: Any, y: Small | None, weigh: Callable[[Small], Small] | None
-    ) -> None:
-        self._f, self._x, self._y, self._weigh = f, x, y, weigh
+    def fitted(parameters: Small) -> Small:
+        out = np.asarray(f(x, *parameters))
+        try:
+            return weigh(out if y is None else out - y)
+        except ValueError as error:
+            if y is None or out.shape == y.shape:
+                raise
+            raise ValueError(
+                f"f(xdata, ...) has shape {out.shape}, ydata {y.shape}: they must be the same"
+            ) from error
 
-    def __call__(self, parameters: Small) -> Any:
-        """The value at these parameters."""
-        out = np.asarray(self._f(self._x, *parameters))
-        if self._y is not None:
-            try:
-                out = out - self._y
-            except ValueError as error:
-                raise ValueError(
-                    f"f(xdata, ...) has shape {out.shape}, ydata {self._y.shape}: they must be the "
-                    "same"
-                ) from error
-        return out if self._weigh is None else self._weigh(out)
+    return fitted
 
 
 def _covariance(res: OptimizeResult, absolute_sigma: bool, free: Any) -> Small:
@@ -277,24 +269,17 @@ def _covariance(res: OptimizeResult, absolute_sigma: bool, free: Any) -> Small:
 
     Parameters that are not `free`, because their bounds are equal, are constants.
     """
-    covariance = np.zeros((len(res.x), len(res.x)))
-    if len(free):
-        covariance[np.ix_(free, free)] = _free_covariance(res, absolute_sigma, free)
-    return covariance
-
-
-def _free_covariance(res: OptimizeResult, absolute_sigma: bool, free: Any) -> Small:
     m, n = len(res.fun), len(free)
     J = res.jac if isinstance(res.jac, np.ndarray) else res.jac.toarray()
-    covariance = res.covariance
-    inverse = inverse_gram(J[:, free])
-    if covariance is not None and np.isinf(covariance).any() and m > n:
+    inverse, known = inverse_gram(J[:, free]), res.covariance
+    if known is not None and np.isinf(known).any() and m > n:
         inverse = None  # columns are linearly dependent up to the error of differences
-    if inverse is not None and absolute_sigma:
-        return inverse
-    if inverse is not None and m > n:
-        return 2 * float(res.cost) / (m - n) * inverse
-    warnings.warn(
-        "Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=4
-    )
-    return np.full((n, n), np.inf)
+    if inverse is not None and not absolute_sigma:
+        inverse = 2 * float(res.cost) / (m - n) * inverse if m > n else None
+    if inverse is None:
+        warnings.warn(
+            "Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=3
+        )
+    covariance = np.zeros((len(res.x), len(res.x)))
+    covariance[np.ix_(free, free)] = np.inf if inverse is None else inverse
+    return covariance

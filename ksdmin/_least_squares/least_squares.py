@@ -16,9 +16,16 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._adapters.array_function import array_function
 from ksdmin._ksd.trust_region import SingularValues
-from ksdmin._least_squares.arrays import bounds_of, in_form, jacobian_of, on_host, shown_in_form
+from ksdmin._least_squares.arrays import (
+    bounds_of,
+    in_form,
+    jacobian_of,
+    on_host,
+    pair_of,
+    shown_in_form,
+)
 from ksdmin._options import nearest
-from ksdmin._problem.arrays import EPS, Small, Space
+from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.box import as_limits
 from ksdmin._problem.entry import as_problem
 from ksdmin._problem.residuals import ResidualProblem
@@ -29,7 +36,6 @@ from ksdmin._run.observer import takes_result
 from ksdmin._solver import Solver
 
 SCIPY_METHODS = ("trf", "dogbox", "lm")
-SCHEMES = ("2-point", "3-point", "cs")
 # SciPy's codes; any other end of a run is NOT_CONVERGED, and the message says why.
 CODES = {
     Status.CONVERGED: 1,
@@ -198,7 +204,7 @@ def least_squares(
             loss, f_scale, diff_step, tr_solver, tr_options or {}, jac_sparsity, max_nfev, verbose,
             args, kwargs or {}, **{name: one for name, one in newer.items() if one is not None},
         )  # fmt: skip
-    _check_arguments(jac, loss, tr_solver, max_nfev, verbose, callback, workers)
+    _check_arguments(tr_solver, max_nfev, verbose, callback, workers)
     x0 = _start(x0)
     lower, upper = limits_of(bounds, x0)
     tolerances = _tolerances(ftol, xtol, gtol)
@@ -212,45 +218,31 @@ def least_squares(
         f_scale=f_scale,
     )
     assert isinstance(problem, ResidualProblem)
-    scale, steps = _scale(x_scale, x0), _steps(diff_step, x0)
+    steps = None if diff_step is None else _of_each("diff_step", np.abs(diff_step), x0)
+    found = x_scale is None or (isinstance(x_scale, str) and x_scale == "jac")  # by the run
+    scale = None if found else np.asarray(1 / _of_each("x_scale", x_scale, x0))
     problem = problem.as_least_squares(x0, steps, jac_sparsity, scale)
-    watcher = Watcher(callback, verbose)
     options = {"maxfun": max_nfev, **tolerances}
     if max_nfev is not None:  # the only limit, then
         options["maxiter"] = math.inf
     free = not (np.isfinite(lower) | np.isfinite(upper)).any()
     limits = None if free else Bounds(lower, upper)
-    solver = Solver(problem, x0, bounds=limits, callback=watcher.as_callback, options=options)
-    watcher.loop = loop = solver._loop
-    result = loop.to_the_end()
-    found = _result(loop, result, lower, upper)
+    watched = _watched(callback, verbose, lambda: solver._loop)
+    solver = Solver(problem, x0, bounds=limits, callback=watched, options=options)
+    loop, result = solver._loop, solver._loop.to_the_end()
+    res = _result(loop, result, lower, upper)
     if verbose:
-        print(found.message)
+        print(res.message)
         print(
-            f"Function evaluations {found.nfev}, initial cost {found.history[0].value:.4e}, "
-            f"final cost {found.cost:.4e}, first-order optimality {found.optimality:.2e}."
+            f"Function evaluations {res.nfev}, initial cost {res.history[0].value:.4e}, "
+            f"final cost {res.cost:.4e}, first-order optimality {res.optimality:.2e}."
         )
-    return found
+    return res
 
 
 def _check_arguments(
-    jac: Any,
-    loss: Any,
-    tr_solver: Any,
-    max_nfev: Any,
-    verbose: Any,
-    callback: Any,
-    workers: Any,
+    tr_solver: Any, max_nfev: Any, verbose: Any, callback: Any, workers: Any
 ) -> None:
-    if not callable(jac) and not (jac is None or isinstance(jac, str)):
-        raise TypeError(
-            f"jac is a {type(jac).__name__}: expected a callable, jac(x), or one of {SCHEMES}; for "
-            "a constant Jacobian J pass lambda x: J"
-        )
-    if not callable(jac) and jac not in SCHEMES:
-        raise ValueError(f"jac={jac!r}: expected a callable or one of {SCHEMES}")
-    if not callable(loss) and not isinstance(loss, str):
-        raise ValueError(f"loss={loss!r}: expected the name of a loss, or a callable")
     if tr_solver not in (None, "exact", "lsmr"):
         raise ValueError(f"tr_solver={tr_solver!r}: expected None, 'exact' or 'lsmr'")
     if max_nfev is not None and (
@@ -288,18 +280,11 @@ def _start(x0: Any) -> Small:
 
 def limits_of(bounds: Any, x0: Small) -> tuple[Small, Small]:
     """Lower and upper bounds of each variable; x0 has to lie between them."""
-    if isinstance(bounds, Bounds):
-        bounds = bounds.lb, bounds.ub
-    if len(bounds) != 2:
-        raise ValueError(
-            f"bounds: {len(bounds)} entries, expected (lower, upper), each an array or a number, "
-            "or scipy.optimize.Bounds"
-        )
-    lower, upper = bounds
-    for limit in bounds:
+    lower, upper = pair_of(bounds)
+    for limit in (lower, upper):
         if np.ndim(limit) and np.shape(limit) != x0.shape:
             raise ValueError(f"bounds: {np.shape(limit)} limits do not fit {len(x0)} variables")
-    lower, upper = as_limits(lower, upper, Space(np.asarray(x0, dtype=np.float64)))
+    lower, upper = as_limits(lower, upper, len(x0))
     outside = (x0 < lower) | (x0 > upper)
     if outside.any():
         i = int(outside.argmax())
@@ -320,76 +305,54 @@ def _tolerances(ftol: float | None, xtol: float | None, gtol: float | None) -> d
     return tolerances
 
 
-def _scale(x_scale: Any, x0: Small) -> Small | None:
-    """The given D; None: the run finds it."""
-    if x_scale is None or (isinstance(x_scale, str) and x_scale == "jac"):
-        return None
+def _of_each(name: str, value: Any, x0: Small) -> Small:
+    """A positive number for each variable, from an array or from one number for all."""
     try:
-        scale = np.broadcast_to(np.asarray(x_scale, dtype=np.float64), x0.shape)
-        valid = bool(((scale > 0) & (scale < np.inf)).all())
+        each = np.broadcast_to(np.asarray(value, dtype=np.float64), x0.shape)
+        valid = bool(((each > 0) & (each < np.inf)).all())
     except (TypeError, ValueError):
         valid = False
-    if not valid or np.iscomplexobj(x_scale):
+    if not valid or np.iscomplexobj(value):
+        also = "'jac', or " if name == "x_scale" else ""
         raise ValueError(
-            f"x_scale={x_scale!r}: expected 'jac', or a positive number, or one for each variable"
+            f"{name}={value!r}: expected {also}a positive number, or one for each variable"
         )
-    return np.asarray(1 / scale)
+    return each
 
 
-def _steps(diff_step: Any, x0: Small) -> Small | None:
-    if diff_step is None:
-        return None
-    steps = np.asarray(diff_step, dtype=np.float64)
-    if steps.ndim > 1 or steps.size not in (1, len(x0)) or not (np.abs(steps) > 0).all():
-        raise ValueError(
-            f"diff_step={diff_step!r}: expected a relative step that is not zero, or one for each "
-            "variable"
-        )
-    return np.broadcast_to(np.abs(steps), x0.shape)
+def _watched(
+    callback: Callable[..., Any] | None, verbose: int, loop: Callable[[], Loop]
+) -> Callable[..., Any] | None:
+    """A callback that calls the user's as SciPy does, and prints lines; None if neither is wanted.
 
-
-class Watcher:
-    """Calls the user's callback as SciPy does, and prints lines.
-
-    Parameters
-    ----------
-    verbose : int
-        2 prints a line for each iteration.
+    `loop` gives the run.
     """
+    if callback is None and verbose < 2:
+        return None
+    by_keyword = callback is not None and takes_result(callback)
 
-    loop: Loop | None = None  # the run
-
-    def __init__(self, callback: Callable[..., Any] | None, verbose: int) -> None:
-        self._callback, self._verbose = callback, verbose
-        self._by_keyword = False if callback is None else takes_result(callback)
-
-    @property
-    def as_callback(self) -> Callable[..., Any] | None:
-        """The callback of the run; None if there is nothing to call."""
-        watched = self._callback is not None or self._verbose == 2
-        return self._see if watched else None
-
-    def _see(self, intermediate_result: OptimizeResult) -> None:
+    def see(intermediate_result: OptimizeResult) -> None:
         shown = intermediate_result
-        if self._verbose == 2:
+        if verbose == 2:
             record = shown.record
             print(
                 f"{record.iteration:6d} {record.nfev:6d} cost {record.value:.4e} step "
                 f"{record.step_norm:.2e} optimality {record.gradient_norm:.2e}"
             )
-        if self._callback is None:
+        if callback is None:
             return
-        if not self._by_keyword:
-            self._callback(shown.x)
+        if not by_keyword:
+            callback(shown.x)
             return
-        assert self.loop is not None
-        assert self.loop.state is not None
-        here = self.loop.state.here
-        problem: Any = self.loop.state.ledger.problem
-        r, _ = problem.residuals_and_jacobian(here.x, here.idx)
-        seen = {"x": shown.x, "fun": r.copy(), "cost": shown.fun, "grad": shown.jac}
+        state = loop().state
+        assert state is not None
+        problem: Any = state.ledger.problem
+        r = problem.residuals(state.here.x, state.here.idx).copy()
+        seen = {"x": shown.x, "fun": r, "cost": shown.fun, "grad": shown.jac}
         counts = {name: shown[name] for name in ("nit", "nfev", "njev")}
-        self._callback(intermediate_result=OptimizeResult(**seen, **counts))
+        callback(intermediate_result=OptimizeResult(**seen, **counts))
+
+    return see
 
 
 def _result(loop: Loop, result: OptimizeResult, lower: Small, upper: Small) -> LeastSquaresResult:
@@ -400,8 +363,7 @@ def _result(loop: Loop, result: OptimizeResult, lower: Small, upper: Small) -> L
     x = here.x if np.array_equal(here.x, result.x) else result.x  # it remembers that one
     if not np.isfinite(result.fun) and result.nit == 0:
         raise ValueError(f"fun gives residuals at x0 that are not finite: {result.message}")
-    r, _ = problem.residuals_and_jacobian(x, here.idx)
-    J = problem.curved_jacobian(x, here.idx)
+    r, J = problem.residuals(x, here.idx), problem.curved_jacobian(x, here.idx)
     mask = np.where(result.x <= lower, -1, np.where(result.x >= upper, 1, 0))
     accuracy = problem.traits.gradient_accuracy
     error = 10 * EPS**accuracy if accuracy < 1 else EPS  # of J
@@ -438,19 +400,12 @@ def _covariance(J: Any, cost: float, mask: Any, fixed: Any, error: float) -> Sma
     if n > MAX_COVARIANCE or isinstance(J, LinearOperator):
         return None
     own, free = J.toarray() if issparse(J) else J, np.flatnonzero(mask == 0)
-    if len(free) == n:
-        return _known_covariance(own, cost, error)
+    own, extra = own if len(free) == n else own[:, free], len(own) - len(free)
+    inverse = inverse_gram(own, error) if extra > 0 and np.isfinite(own).all() else None
     covariance = np.full((n, n), np.nan)
-    covariance[np.ix_(free, free)] = _known_covariance(own[:, free], cost, error)
+    covariance[np.ix_(free, free)] = np.inf if inverse is None else 2 * cost / extra * inverse
     covariance[fixed, :] = covariance[:, fixed] = 0.0
     return covariance
-
-
-def _known_covariance(J: Small, cost: float, error: float) -> Small:
-    """The same for all variables; infinite if there is no inverse."""
-    m, n = J.shape
-    inverse = inverse_gram(J, error) if m > n and np.isfinite(J).all() else None
-    return np.full((n, n), np.inf) if inverse is None else 2 * cost / (m - n) * inverse
 
 
 def inverse_gram(J: Small, error: float = EPS) -> Small | None:

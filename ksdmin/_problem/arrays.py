@@ -114,7 +114,7 @@ class Space:
             return u.copy()  # the usual case
         refuse_none(u, origin)
         u = np.asarray(u)
-        self._check(u.shape, u.dtype.kind in "fiub", origin)
+        self._check(u, origin)
         return np.array(u, dtype=self.dtype).reshape(self.n)
 
     def checked(self, u: Any, origin: str) -> Array:
@@ -126,9 +126,8 @@ class Space:
             raise TypeError(self._stranger(u, origin))
         if device(u) != self.device:
             raise TypeError(f"{origin} returned an array on {device(u)}; x0 is on {self.device}")
-        u = detached(u)
-        self._check(u.shape, self.xp.isdtype(u.dtype, ("real floating", "integral")), origin)
-        return u
+        self._check(u, origin)
+        return detached(u)
 
     def matrix(self, H: Any, origin: str) -> Any:
         """The Hessian that user code returned, if ``H @ v`` will be a vector of this space."""
@@ -136,32 +135,20 @@ class Space:
         operator = issparse(H) or isinstance(H, LinearOperator)
         if self.numpy and not operator:
             H = np.array(H, ndmin=2)  # a copy: the user may fill the same array again
-            if H.dtype.kind not in "fiub":
-                raise TypeError(f"{origin} returned values that are not real numbers")
         elif not self.numpy and (not is_array_api_obj(H) or namespace_of(H) is not self.xp):
             raise TypeError(self._stranger(H, origin))
         if tuple(H.shape) != (self.n, self.n):
             raise ValueError(
                 f"{origin} returned shape {tuple(H.shape)}, expected ({self.n}, {self.n})"
             )
-        if not operator and not self.numpy:
-            if not self.xp.isdtype(H.dtype, "real floating"):
-                raise TypeError(f"{origin} returned {H.dtype}, not real floating numbers")
-            H = self.xp.asarray(detached(H), dtype=self.dtype, copy=True)
-        return H
+        if operator:
+            return H
+        self._check_real(H, origin)
+        return H if self.numpy else self.xp.asarray(detached(H), dtype=self.dtype, copy=True)
 
     def product(self, H: Any, v: Array, origin: str) -> Array:
         """H v, for what `matrix` returned."""
         return self.vector(H @ v, origin)
-
-    def dense_matrix(self, H: Any) -> Array:
-        """Our own copy of what the verb `matrix` of user code returned: dense, of real numbers."""
-        if issparse(H) or isinstance(H, LinearOperator):
-            raise TypeError(
-                f"matrix returned a {type(H).__name__}: expected a dense array of shape "
-                f"({self.n}, {self.n}); leave it out if you have products only"
-            )
-        return self.matrix(H, "matrix")
 
     def _stranger(self, u: Any, origin: str) -> str:
         return (
@@ -169,10 +156,14 @@ class Space:
             f"{self.xp.__name__}: return the same kind of array, or convert x0"
         )
 
-    def _check(self, shape: tuple[int, ...], real: bool, origin: str) -> None:
-        if shape != (self.n,) and not (self.n == 1 and shape == ()):
-            raise ValueError(f"{origin} returned shape {tuple(shape)}, expected ({self.n},)")
-        if not real:
+    def _check(self, u: Any, origin: str) -> None:
+        if u.shape != (self.n,) and not (self.n == 1 and u.shape == ()):
+            raise ValueError(f"{origin} returned shape {tuple(u.shape)}, expected ({self.n},)")
+        self._check_real(u, origin)
+
+    def _check_real(self, u: Any, origin: str) -> None:
+        kinds = ("real floating", "integral")
+        if not (u.dtype.kind in "fiub" if self.numpy else self.xp.isdtype(u.dtype, kinds)):
             raise TypeError(f"{origin} returned values that are not real numbers")
 
     def copy(self, x: Array) -> Array:
@@ -231,15 +222,10 @@ class Space:
         pair *= scale
         return pair
 
-    # All that is computed from all entries of vectors: a space whose vectors are distributed would
-    # change only these.
-
-    # The inner product of two vectors, or of rows with a vector. It is the operator itself: a step
-    # on a cheap function calls it a dozen times.
+    # The inner product of two vectors, or of rows with a vector; and the product of small matrices
+    # and vectors, or of coefficients and rows. They are the operator itself: a step on a cheap
+    # function calls it a dozen times.
     inner: Callable[[Array, Array], Array] = staticmethod(operator.matmul)
-
-    # The product of small matrices and vectors, or of coefficients and rows: each process can
-    # compute its part alone.
     times: Callable[[Array, Array], Array] = staticmethod(operator.matmul)
 
     def gram(self, U: Array, W: Array) -> Array:
@@ -343,10 +329,8 @@ class Space:
             return function(about, *arrays)
         key = name, id(about), *(tuple(u.shape) for u in arrays)
         if key not in self.recorded:
-            self.recorded[key] = (
-                about,
-                self.native.Recorded(partial(function, about)),
-            )  # keeps its id
+            recorded = self.native.Recorded(partial(function, about))
+            self.recorded[key] = about, recorded  # `about` keeps its id
         return self.recorded[key][1](*arrays)
 
     def in_double(self, u: Array) -> Array:
@@ -397,22 +381,6 @@ class Space:
             return L if math.isfinite(float(self.xp.sum(L))) else None
         L, failed = self.xp.linalg.cholesky_ex(shifted)
         return None if int(failed) else L
-
-    def definite_inverses(self, M: Array) -> tuple[Array, Array]:
-        """The inverses of symmetric matrices, by Cholesky factorisation; and whether one failed.
-
-        The latter is a number on the device: above zero, or not finite, for a failure.
-        """
-        if self._immutable:  # NaN if it fails
-            return self.xp.linalg.inv(M), 0.0 * self.xp.sum(self.xp.linalg.cholesky(M))
-        if self.numpy:
-            try:
-                np.linalg.cholesky(M)
-            except np.linalg.LinAlgError:
-                return M, np.ones(())
-            return np.linalg.inv(M), np.zeros(())
-        L, failed = self.xp.linalg.cholesky_ex(M)
-        return self.xp.cholesky_inverse(L), self.xp.sum(failed)
 
 
 def rounded_like(own: Any, x: Array) -> Array:

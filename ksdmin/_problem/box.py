@@ -48,10 +48,9 @@ class Box:
         half = (self.upper - self.lower) / 2
         return self.space.xp.minimum(half, self.space.xp.full_like(half, reach))
 
-    def inner(self, x: Array, reach: float) -> Array:
-        """The nearest point to `x` with these margins from all bounds."""
-        xp, margins = self.space.xp, self.margins(reach)
-        return xp.minimum(xp.maximum(x, self.lower + margins), self.upper - margins)
+    def within(self, margins: Array) -> Box:
+        """The points with these margins from all bounds."""
+        return Box(self.space, self.lower + margins, self.upper - margins)
 
     def held(self, x: Array, g: Array) -> Array:
         """Which variables lie on a bound that the gradient `g` presses them against."""
@@ -71,15 +70,15 @@ def as_box(bounds: Any, x0: Array) -> Box | None:
     if bounds is None:
         return None
     space = Space(x0)
-    lower, upper = as_limits(*_pair(bounds, space.n), space)
+    lower, upper = as_limits(*_pair(bounds, space.n), space.n)
     if not (np.isfinite(lower) | np.isfinite(upper)).any():
         return None
     return Box(space, space.to_device(lower), space.to_device(upper))
 
 
-def as_limits(lower: Any, upper: Any, space: Space) -> tuple[Small, Small]:
+def as_limits(lower: Any, upper: Any, n: int) -> tuple[Small, Small]:
     """The limits of each variable, from arrays or from a number for all."""
-    lower, upper = _limits(lower, space), _limits(upper, space)
+    lower, upper = (_of_each(limit, n) for limit in (lower, upper))
     if (lower > upper).any():
         i = int((lower > upper).argmax())
         raise ValueError(
@@ -105,12 +104,12 @@ def _pair(bounds: Any, n: int) -> tuple[Any, Any]:
     return low, high
 
 
-def _limits(limit: Any, space: Space) -> Small:
+def _of_each(limit: Any, n: int) -> Small:
     given = to_host(limit) if hasattr(limit, "shape") else np.asarray(limit, dtype=np.float64)
     try:
-        full = np.broadcast_to(given, (space.n,)).copy()
+        full = np.broadcast_to(given, (n,)).copy()
     except ValueError:
-        raise ValueError(f"bounds: {given.shape} limits do not fit {space.n} variables") from None
+        raise ValueError(f"bounds: {given.shape} limits do not fit {n} variables") from None
     if np.isnan(full).any():
         raise ValueError("bounds: a limit is NaN; None or an infinity stand for no bound")
     return full

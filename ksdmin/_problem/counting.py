@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import issparse
+from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.kronecker import Factors
@@ -118,45 +120,25 @@ class CountingProblem:
         """What it remembers of its last point, to be saved; None: nothing."""
         return None
 
-    def recalling(self, remembered: Remembered) -> Self:
-        """A copy that remembers what another one did."""
-        raise NotImplementedError
-
-    def value(self, x: Array, idx: Any) -> float:
-        """The mean loss."""
-        raise NotImplementedError
-
     def value_beside(self, x: Array, idx: Any) -> float:
         """The value, without forgetting another point."""
         return self.value(x, idx)
 
-    def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or with the diagonal of the curvature."""
-        raise NotImplementedError
-
-    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        """The value and V^T g, if the traits say that there is one."""
-        raise NotImplementedError
-
-    def curvature(self, x: Array, idx: Any) -> Product:
-        """A product v -> Hv."""
-        raise NotImplementedError
-
-    def matrix(self, x: Array, idx: Any) -> Array | None:
-        """H itself, if the traits declare it; None if that turns out to be impossible."""
-        raise NotImplementedError
-
-    def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
-        """The Jacobian of the residuals, likewise."""
-        raise NotImplementedError
-
     def sparse_jacobian(self, x: Array, idx: Any, reweighting: float) -> Jacobian | None:
-        """The same with sparse rows, for very many unknowns."""
+        """The Jacobian with sparse rows, for very many unknowns."""
         return None
 
-    def factors(self, x: Array, idx: Any) -> Factors:
-        """Kronecker factors of the curvature, likewise."""
-        raise NotImplementedError
+    # The verbs of a `Problem`, and others as far as the traits declare them. Here a matrix or a
+    # Jacobian may turn out to be impossible: then it is None.
+    value: Callable[[Array, Any], float]
+    value_and_gradient: Callable[..., Any]
+    value_and_projected_gradient: Callable[[Array, Any, Array], tuple[float, Small]]
+    curvature: Callable[[Array, Any], Product]
+    matrix: Callable[[Array, Any], Array | None]
+    jacobian: Callable[[Array, Any], Jacobian | None]
+    factors: Callable[[Array, Any], Factors]
+    # A copy that remembers what another one did, if that was anything.
+    recalling: Callable[[Remembered], CountingProblem]
 
 
 class CheckedProblem(CountingProblem):
@@ -186,26 +168,21 @@ class CheckedProblem(CountingProblem):
         return space if self._space.dtype == space.dtype else self._space
 
     def value(self, x: Array, idx: Any) -> float:
-        out = self._counted(self._problem.value, self._space.given(x), idx, nfev=1)
+        out = self._counted(self._problem.value, x, idx, nfev=1)
         return as_scalar(out, "value")
 
     def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
-        verb, x = "value_and_gradient", self._space.given(x)
-        if diagonal:
-            out = self._counted(
-                lambda x, idx: self._problem.value_and_gradient(x, idx, diagonal=True),
-                x, idx, nfev=1, njev=1,
-            )  # fmt: skip
-        else:  # a problem without a diagonal need not know the keyword
-            out = self._counted(self._problem.value_and_gradient, x, idx, nfev=1, njev=1)
+        verb, function = "value_and_gradient", self._problem.value_and_gradient
+        if diagonal:  # a problem without a diagonal need not know the keyword
+            function = partial(function, diagonal=True)
+        out = self._counted(function, x, idx, nfev=1, njev=1)
         expected = "(value, gradient, diagonal)" if diagonal else "(value, gradient)"
         value, *tall = _tuple(out, 3 if diagonal else 2, verb, expected)
         return as_scalar(value, verb), *(self._space.vector(u, verb) for u in tall)
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         verb, function = "value_and_projected_gradient", self._problem.value_and_projected_gradient
-        V = self._space.given(V)
-        out = self._counted(function, self._space.given(x), idx, V, nfev=1, njev=1)
+        out = self._counted(function, x, idx, self._space.given(V), nfev=1, njev=1)
         value, slopes = _tuple(out, 2, verb, "(value, V^T g)")
         slopes = to_host(slopes)
         if slopes.shape != (V.shape[0],):
@@ -213,25 +190,31 @@ class CheckedProblem(CountingProblem):
         return as_scalar(value, verb), slopes
 
     def curvature(self, x: Array, idx: Any) -> Product:
-        product = self._counted(self._problem.curvature, self._space.given(x), idx)
+        product = self._counted(self._problem.curvature, x, idx)
         if not callable(product):
             raise TypeError(
                 f"curvature returned a {type(product).__name__}: expected a function v -> Hv"
             )
 
         def times(v: Array) -> Array:
-            out = self._counted(product, self._space.given(v), nhev=1)
+            out = self._counted(product, v, nhev=1)
             return self._space.vector(out, "the product of curvature")
 
         return times
 
     def matrix(self, x: Array, idx: Any) -> Array:
-        out = self._counted(self._problem.matrix, self._space.given(x), idx, nhev=1)
-        return self._space.dense_matrix(out)
+        out = self._counted(self._problem.matrix, x, idx, nhev=1)
+        if issparse(out) or isinstance(out, LinearOperator):
+            n = self._space.n
+            raise TypeError(
+                f"matrix returned a {type(out).__name__}: expected a dense array of shape "
+                f"({n}, {n}); leave it out if you have products only"
+            )
+        return self._space.matrix(out, "matrix")
 
     def jacobian(self, x: Array, idx: Any) -> Jacobian:
         """The curvature as rows."""
-        out = self._counted(self._problem.jacobian, self._space.given(x), idx, nhev=1)
+        out = self._counted(self._problem.jacobian, x, idx, nhev=1)
         expected = "a ksdmin.Jacobian (rows, residuals, penalty, at)"
         rows, residuals, penalty, at = _tuple(out, 4, "jacobian", expected)
         shapes = tuple(np.shape(rows)), tuple(np.shape(residuals))
@@ -245,14 +228,14 @@ class CheckedProblem(CountingProblem):
         return Jacobian(rows, residuals, as_scalar(penalty, "jacobian"), checked)
 
     def factors(self, x: Array, idx: Any) -> Factors:
-        out = self._counted(self._problem.factors, self._space.given(x), idx, nfev=2, njev=1)
+        out = self._counted(self._problem.factors, x, idx, nfev=2, njev=1)
         if not isinstance(out, Factors):
             raise TypeError(f"factors returned a {type(out).__name__}: expected ksdmin's Factors")
         return out
 
     def _at(self, at: Callable[[Array], Any], shape: tuple[int, ...], x: Array) -> Any:
         """The value and the residuals at another point than the Jacobian's."""
-        out = self._counted(at, self._space.given(x), nfev=1)
+        out = self._counted(at, x, nfev=1)
         value, residuals = _tuple(out, 2, "Jacobian.at", "(value, residuals)")
         if tuple(np.shape(residuals)) != shape:
             raise ValueError(
@@ -261,15 +244,14 @@ class CheckedProblem(CountingProblem):
             )
         return as_scalar(value, "Jacobian.at"), residuals
 
-    def _counted(self, verb: Callable[..., Any], *args: Any, **costs: int) -> Any:
-        """Call a verb of the user's, and count its `costs` unless the problem counts itself."""
-        before = None if self._own is None else self._own.copy()
-        out = verb(*args)
-        if self._own is None or before is None:
-            self._counts.add(**costs)
-        else:
-            own = self._own
+    def _counted(self, verb: Callable[..., Any], x: Array, *args: Any, **costs: int) -> Any:
+        """Call a verb with a copy of `x`; count its `costs` unless the problem counts itself."""
+        own, before = self._own, self._own and self._own.copy()
+        out = verb(self._space.given(x), *args)
+        if own and before:
             self._counts.add(own.nfev - before.nfev, own.njev - before.njev, own.nhev - before.nhev)
+        else:
+            self._counts.add(**costs)
         return out
 
 
@@ -285,9 +267,6 @@ def as_counting(problem: Any, space: Space) -> CountingProblem:
     return problem if isinstance(problem, CountingProblem) else CheckedProblem(problem, space)
 
 
-MATRICES = ("hessian", "residuals", "jacobian")
-
-
 @dataclass(slots=True)
 class Memo:
     """What was computed last, and where."""
@@ -301,11 +280,6 @@ class Memo:
     residuals: Any = None  # of a sum of squares: see `ResidualProblem`
     jacobian: Any = None
 
-    @property
-    def matrices(self) -> tuple[str, ...]:
-        """Which matrices are known."""
-        return tuple(name for name in MATRICES if getattr(self, name) is not None)
-
     def copy(self) -> Memo:
         """A copy of the memory."""
         known = self.x, self.idx, self.value, self.gradient
@@ -316,10 +290,8 @@ class Memo:
 class Remembered:
     """The same, as it is saved: matrices may be of any kind, and are computed again."""
 
-    # The point and the set.
     x: Array
     idx: Any
-    # As far as they are known.
     value: float | None
     gradient: Array | None
     recomputed: tuple[str, ...]  # which matrices were known

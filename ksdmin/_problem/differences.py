@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array
 
-from ksdmin._problem.arrays import Array, Small, Space, to_host
+from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.box import Box
 
 # Powers of eps: the relative error of a scheme with exact values, and its best step. A complex
@@ -26,20 +26,17 @@ LEAST_SHARE = 1e-3
 # The factor by which a step without effect grows, and the largest share of the variable.
 LONGER, LONGEST = 1e3, 0.1
 
-Function = Callable[[Array], float]
+Function = Callable[[Array], Any]
+"""Of a point: a number, or a vector."""
+
+Value = Callable[[], Any]
+"""The value at the point where slopes are wanted, which is computed if it is needed."""
 
 Sample = tuple[float, Any]
 """What one variable is, and the value there: a number, or a vector."""
 
 
-def slope(
-    fun: Callable[[Array], Any],
-    x: Array,
-    v: Array,
-    h: float,
-    value: Callable[[], Any],
-    scheme: str,
-) -> Any:
+def slope(fun: Function, x: Array, v: Array, h: float, value: Value, scheme: str) -> Any:
     """The derivative of a number or a vector `fun` along `v`, by a difference of step `h`.
 
     `value` gives the one at x, where it is needed.
@@ -51,101 +48,77 @@ def slope(
     return (fun(x + h * v) - value()) / h
 
 
-def gradient(
-    fun: Function, x: Array, f0: float | None, scheme: str, space: Space, box: Box | None = None
-) -> Array:
-    """All n slopes: n evaluations of `fun` (2n for "3-point"), none of them outside the box.
+class Axes(NamedTuple):
+    """Differences along the axes, none of them with values outside the box."""
 
-    `f0` is the value at x, or None: then it is one more evaluation if it is needed.
-    """
-    slopes, relative = np.empty(space.n), space.eps ** STEP_POWER[scheme]
-    value = cache(lambda: fun(x) if f0 is None else f0)
-    for i in range(space.n):
-        h = relative * max(1.0, abs(float(x[i])))
-        slopes[i] = _partial(fun, x, i, h, value, scheme, space, box)
-    return space.to_device(slopes)
+    space: Space
+    scheme: str
+    box: Box | None
 
+    def gradient(self, fun: Function, x: Array, f0: float | None) -> Array:
+        """All slopes; `f0` is the value at x, or None: then it is computed if it is needed."""
+        value = cache(lambda: fun(x) if f0 is None else f0)
+        sizes = np.array([max(1.0, abs(float(x[i]))) for i in range(self.space.n)])
+        steps = self.space.eps ** STEP_POWER[self.scheme] * sizes
+        return self.space.to_device(self.slopes(fun, x, value, steps))
 
-def jacobian(
-    fun: Callable[[Array], Small],
-    x: Array,
-    r0: Small,
-    scheme: str,
-    steps: Small,
-    space: Space,
-    box: Box | None,
-) -> Small:
-    """The derivatives of a vector `fun`, whose value at x is `r0`: one column per axis.
+    def slopes(
+        self, fun: Function, x: Array, value: Value, steps: Small, shape: tuple[int, ...] = ()
+    ) -> Small:
+        """The derivatives of a number or a vector `fun`: one column per axis.
 
-    It takes as many evaluations as a gradient, none of them outside the box. `steps` has the step
-    along each axis, which may be negative.
-    """
-    J = np.empty((r0.shape[0], space.n), dtype=r0.dtype, order="F")
-    for i in range(space.n):
-        J[:, i] = _partial(fun, x, i, float(steps[i]), lambda: r0, scheme, space, box)
-    return J
+        They take n evaluations, or 2n for "3-point". `value` returns the one at x, where it is
+        needed. `steps` has the step along each axis, which may be negative.
+        """
+        J = np.empty((*shape, self.space.n), order="F")
+        for i, h in enumerate(steps.tolist()):
+            J[..., i] = self.slope(fun, x, i, h, value)
+        return J
 
+    def slope(self, fun: Function, x: Array, i: int, h: float, value: Value) -> Any:
+        """The derivative along axis i; 0 if x[i] cannot move."""
+        space, scheme, box = self
+        if scheme == "cs":
+            return slope(fun, x, space.unit(i), h, value, scheme)
+        at, low, high = float(x[i]), -np.inf, np.inf
+        if box is not None:
+            low, high = float(box.lower[i]), float(box.upper[i])
 
-def slope_by_longer_steps(
-    fun: Callable[[Array], Small],
-    x: Array,
-    r0: Small,
-    i: int,
-    h: float,
-    longest: float,
-    space: Space,
-    box: Box | None,
-) -> tuple[Small, bool]:
-    """The derivatives along axis i if a step h changes nothing, and whether a longer step does.
+        def sample(end: float) -> Sample:
+            point = space.put(space.copy(x), i, min(max(end, low), high))
+            return float(point[i]), fun(point)
 
-    Steps grow until rounding does not hide the change; they go both ways, which has less error.
-    """
-    changed, column = False, np.zeros_like(r0)
+        if scheme == "3-point" and low <= at - abs(h) and at + abs(h) <= high:
+            return _secant(sample(at + h), sample(at - h))
+        reach = abs(h) if scheme == "2-point" else 2 * abs(h)
+        up = high - at >= min(reach, at - low)  # it fits, or there is no more room below
+        up = up and not (h < 0 and at - low >= reach)
+        step = min(reach, high - at) if up else -min(reach, at - low)
+        if at + step == at:
+            return 0.0
+        if scheme == "2-point":
+            return _secant(sample(at + step), (at, value()))
+        return _parabola((at, value()), sample(at + step / 2), sample(at + step))
 
-    def seen(at: Array) -> Small:
-        nonlocal changed
-        r = fun(at)
-        changed = changed or bool((r != r0).any())
-        return r
+    def slope_by_longer_steps(
+        self, fun: Function, x: Array, r0: Small, i: int, h: float, longest: float
+    ) -> tuple[Small, bool]:
+        """The derivatives along axis i if a step h changes nothing, and whether a longer step does.
 
-    while abs(h) < longest and not changed:
-        h = math.copysign(min(LONGER * abs(h), longest), h)
-        column = _partial(seen, x, i, h, lambda: r0, "3-point", space, box)
-    return column, changed
+        Steps grow until rounding does not hide the change; they go both ways, which has less error.
+        """
+        changed, column, both = False, np.zeros_like(r0), self._replace(scheme="3-point")
 
+        def seen(at: Array) -> Small:
+            nonlocal changed
+            r: Small = fun(at)
+            changed = changed or bool((r != r0).any())
+            return r
 
-def _partial(
-    fun: Callable[[Array], Any],
-    x: Array,
-    i: int,
-    h: float,
-    value: Callable[[], Any],
-    scheme: str,
-    space: Space,
-    box: Box | None,
-) -> Any:
-    """The slope along axis i; 0 if x[i] cannot move. `value` returns the value at x."""
-    if scheme == "cs":
-        return slope(fun, x, space.unit(i), h, value, scheme)
-    at, low, high = float(x[i]), -np.inf, np.inf
-    if box is not None:
-        low, high = float(box.lower[i]), float(box.upper[i])
-
-    def sample(end: float) -> Sample:
-        point = space.put(space.copy(x), i, min(max(end, low), high))
-        return float(point[i]), fun(point)
-
-    if scheme == "3-point" and low <= at - abs(h) and at + abs(h) <= high:
-        return _secant(sample(at + h), sample(at - h))
-    reach = abs(h) if scheme == "2-point" else 2 * abs(h)
-    up = high - at >= min(reach, at - low)  # it fits, or there is no more room below
-    up = up and not (h < 0 and at - low >= reach)
-    step = min(reach, high - at) if up else -min(reach, at - low)
-    if at + step == at:
-        return 0.0
-    if scheme == "2-point":
-        return _secant(sample(at + step), (at, value()))
-    return _parabola((at, value()), sample(at + step / 2), sample(at + step))
+        while abs(h) < longest and not changed:
+            h = math.copysign(min(LONGER * abs(h), longest), h)
+            column = both.slope(seen, x, i, h, lambda: r0)
+        return column, changed
 
 
 def _secant(one: Sample, other: Sample) -> Any:
@@ -160,22 +133,7 @@ def _parabola(start: Sample, middle: Sample, end: Sample) -> Any:
     return (far * _secant(middle, start) - near * _secant(end, start)) / (far - near)
 
 
-def relative_steps(x: Small, scheme: str, eps: float, least: Small | None = None) -> Small:
-    """The best step along each axis, relative to the variable itself, so that units do not matter.
-
-    Steps go away from zero, as in MINPACK and SciPy; values are known to `eps`. A variable counts
-    as at least `least`: with steps relative to a smaller one, differences would be rounding.
-    """
-    sizes = np.where(x == 0, 1.0, x)
-    if least is not None:
-        sizes = np.where(np.abs(x) < least, np.copysign(least, x), sizes)
-    steps = eps ** STEP_POWER[scheme] * sizes
-    return np.asarray(np.abs(steps) if scheme == "cs" else steps)
-
-
-def slopes_along(
-    fun: Callable[[Array], Any], x: Array, V: Array, f0: Any, scheme: str, space: Space
-) -> Small:
+def slopes_along(fun: Function, x: Array, V: Array, f0: Any, scheme: str, space: Space) -> Small:
     """The derivatives along the rows of `V` only: as many evaluations as there are rows."""
     h = space.eps ** STEP_POWER[scheme] * max(1.0, space.max_abs(x))
     slopes = (slope(fun, x, V[k, :], h, lambda: f0, scheme) for k in range(V.shape[0]))
@@ -200,15 +158,17 @@ def product(
     if box is None:
         return lambda v: slope(grad, x, v, reach / (space.norm(v) or 1.0), lambda: g0, scheme)
 
+    margins = box.margins(reach)
+
     def times(v: Array) -> Array:
         h = reach / (space.norm(v) or 1.0)
         forth, back = box.contains(x + h * v), box.contains(x - h * v)
         if (forth and back) if scheme == "3-point" else (forth or back):
             return slope(grad, x, v, h if forth else -h, lambda: g0, scheme)
-        v, h = _shortened(v, h, box.margins(reach), space)
+        v, h = _shortened(v, h, margins, space)
         return slope(grad, inner(), v, h, inner_gradient, scheme)
 
-    inner = cache(lambda: box.inner(x, reach))
+    inner = cache(lambda: box.within(margins).project(x))
     inner_gradient = cache(lambda: grad(inner()))
     return times
 
@@ -237,45 +197,13 @@ PROBES = 3  # so many values on either side of the point, along a line, show the
 NOISY = 100.0  # noise above this many roundings of a value makes the steps longer
 
 
-class Curvature(NamedTuple):
-    """The Hessian and the gradient in the free variables, from values."""
+class Values(NamedTuple):
+    """A function, a point, and bounds."""
 
-    # The Hessian, near `x`, and the gradient at `x`.
-    H: Small
-    g: Small
-    accuracy: float  # the relative error of a diagonal entry by the noise of values
-
-
-class Lines(NamedTuple):
-    """Steps along the free axes, and the values at both ends of each."""
-
-    steps: Small
-    above: Small
-    below: Small
-
-
-class Values:
-    """Values of a function around a point, in the free variables and within the box."""
-
-    def __init__(
-        self,
-        fun: Callable[[Array], float],
-        x: Array,
-        space: Space,
-        free: npt.NDArray[np.int64],
-        box: Box | None,
-    ) -> None:
-        self._fun, self._space, self._free, self._x = fun, space, free, to_host(x)
-        self.x, self.n = self._x[free], len(free)
-        self.low, self.high = np.full(self.n, -np.inf), np.full(self.n, np.inf)
-        if box is not None:
-            self.low, self.high = to_host(box.lower)[free], to_host(box.upper)[free]
-
-    def __call__(self, z: Small) -> float:
-        """The value at the free variables `z`."""
-        point = self._x.copy()
-        point[self._free] = z
-        return self._fun(self._space.to_device(point))
+    fun: Callable[[Small], float]
+    x: Small
+    low: Small
+    high: Small
 
     def room(self, i: int, h: float) -> float:
         """`h`, or less if the bounds leave no room for it on both sides."""
@@ -288,67 +216,53 @@ class Values:
 
     def along(self, at: Small, i: int, h: float) -> tuple[float, float]:
         """The values one step above and below `at`."""
-        unit = np.eye(1, self.n, i)[0]
-        return self(at + h * unit), self(at - h * unit)
+        unit = np.eye(1, len(at), i)[0]
+        return self.fun(at + h * unit), self.fun(at - h * unit)
 
 
 def second_differences(
-    fun: Callable[[Array], float],
-    x: Array,
-    space: Space,
-    free: npt.NDArray[np.int64],
-    box: Box | None,
-    tick: Callable[[int], None],
-) -> Curvature:
-    """The Hessian of `fun` at `x`, from n^2 + O(n) values, none of them outside the box.
+    values: Values, eps: float, tick: Callable[[int], None]
+) -> tuple[Small, Small, float]:
+    """The Hessian near the point, the gradient there, and the relative error of the diagonal.
 
-    Steps make a second difference the geometric mean of the value and its noise. Then half of the
-    digits of the values are left, and the step is short, in any units of a variable. If a bound is
-    in the way, the centre lies one step inside.
+    They take n^2 + O(n) values, none of them outside the bounds. Steps make a second difference the
+    geometric mean of the value and its noise. Then half of the digits of the values are left, and
+    the step is short, in any units of a variable. If a bound is in the way, the centre lies one
+    step inside.
     """
-    values, eps = Values(fun, x, space, free, box), space.eps
-    f0 = values(values.x)
+    f0 = values.fun(values.x)
+
+    def steps_from(first: Small, noise: float, target: float) -> Small:
+        steps = []
+        for i, h in enumerate(first.tolist()):
+            steps.append(_step(values, i, f0, h, noise, target))
+            tick(2)
+        return np.array(steps)
+
     noise = eps * abs(f0)
     first = eps**0.25 * np.where(values.x == 0, 1.0, np.abs(values.x))
-    steps = _steps(values, f0, first, noise, math.sqrt(noise * abs(f0)), tick)
+    steps = steps_from(first, noise, math.sqrt(noise * abs(f0)))
     measured = _noise(values, steps)
     if measured > NOISY * noise:  # as from an integrator, or from float32
         noise = measured
         target = math.sqrt(noise * max(abs(f0), noise / eps**FEW_DIGITS))
-        steps = _steps(values, f0, np.maximum(steps, first), noise, target, tick)
+        steps = steps_from(np.maximum(steps, first), noise, target)
     centre = values.centre(steps)
-    fc = f0 if (centre == values.x).all() else values(centre)
-    ends = [values.along(centre, i, h) for i, h in enumerate(steps)]
-    lines = Lines(steps, *np.array(ends).T)
-    H = _hessian(values, centre, fc, lines, tick)
-    g = (lines.above - lines.below) / (2 * steps) - H @ (centre - values.x)
+    fc = f0 if (centre == values.x).all() else values.fun(centre)
+    above, below = np.array([values.along(centre, i, h) for i, h in enumerate(steps)]).T
+    H = _hessian(values, centre, fc, steps, above + below, tick)
+    g = (above - below) / (2 * steps) - H @ (centre - values.x)
     least = float(np.abs(np.diag(H) * steps**2).min())
     accuracy = 4 * noise / least if least else 1.0
-    return Curvature(H, g, max(accuracy, eps))
-
-
-def _steps(
-    values: Values,
-    f0: float,
-    first: Small,
-    noise: float,
-    target: float,
-    tick: Callable[[int], None],
-) -> Small:
-    """A step for each variable, from a first one."""
-    steps = np.empty(values.n)
-    for i in range(values.n):
-        steps[i] = _step(values, i, f0, float(first[i]), noise, target)
-        tick(2)
-    return steps
+    return H, g, max(accuracy, eps)
 
 
 def _step(values: Values, i: int, f0: float, h: float, noise: float, target: float) -> float:
     """The step along axis i whose second difference is near `target`."""
     h = values.room(i, h)
     for _ in range(TRIALS):
-        at = values.centre(np.eye(1, values.n, i)[0] * h)
-        middle = f0 if at[i] == values.x[i] else values(at)
+        at = values.centre(np.eye(1, len(values.x), i)[0] * h)
+        middle = f0 if at[i] == values.x[i] else values.fun(at)
         above, below = values.along(at, i, h)
         found, largest = abs(above + below - 2 * middle), max(abs(above), abs(below))
         # If the value at the minimum is nearly zero, rounding does no harm
@@ -366,24 +280,26 @@ def _step(values: Values, i: int, f0: float, h: float, noise: float, target: flo
 
 def _noise(values: Values, steps: Small) -> float:
     """The noise of values, by fourth differences along a line (Hamming's table of differences)."""
-    centre, line = values.centre(steps), steps / (PROBES * math.sqrt(values.n))
+    centre, line = values.centre(steps), steps / (PROBES * math.sqrt(len(steps)))
     probes = range(-PROBES, PROBES + 1)
-    near = [values(centre + k * line) for k in probes]
+    near = [values.fun(centre + k * line) for k in probes]
     fourth = np.diff(near, 4)
     return float(np.sqrt(np.mean(fourth**2) / math.comb(8, 4)))
 
 
 def _hessian(
-    values: Values, at: Small, f0: float, lines: Lines, tick: Callable[[int], None]
+    values: Values, at: Small, f0: float, h: Small, ends: Small, tick: Callable[[int], None]
 ) -> Small:
-    """All second differences: two more values for each pair of variables."""
-    h, ends = lines.steps, lines.above + lines.below
+    """All second differences: two more values for each pair of variables.
+
+    `ends` has the sums of the values one step h above and below.
+    """
     H = np.diag((ends - 2 * f0) / h**2)
-    for i in range(values.n):
+    for i in range(len(h)):
         for j in range(i):
-            both = np.zeros(values.n)
+            both = np.zeros(len(h))
             both[[i, j]] = h[[i, j]]
-            corners = values(at + both) + values(at - both)
+            corners = values.fun(at + both) + values.fun(at - both)
             H[i, j] = H[j, i] = (corners - ends[i] - ends[j] + 2 * f0) / (2 * h[i] * h[j])
         tick(2 * i)
     return H
@@ -397,17 +313,8 @@ def value_count(n: int) -> int:
 # Residuals whose Jacobian has few entries: columns that share no row are differenced at once
 
 
-Residuals = Callable[[Array], Small]
-
-
 class Sparsity:
-    """Where a Jacobian may have entries that are not zero.
-
-    Parameters
-    ----------
-    pattern : array or sparse matrix, shape (m, n)
-        Not zero there.
-    """
+    """Where a Jacobian may have entries: where a matrix `pattern` of its shape is not zero."""
 
     def __init__(self, pattern: Any) -> None:
         self._pattern = csc_array(pattern)
@@ -415,14 +322,13 @@ class Sparsity:
         # For each column that of its group: columns of a group share no row.
         self.groups = grouped(self._pattern)
 
-    def jacobian(
-        self, fun: Residuals, x: Small, r0: Small, scheme: str, steps: Small, box: Box | None
-    ) -> csr_array:
+    def jacobian(self, axes: Axes, fun: Function, x: Small, r0: Small, steps: Small) -> csr_array:
         """The derivatives of `fun`, whose value at x is `r0`: as many evaluations as groups.
 
         With "3-point" differences twice as many. Where a step would leave the box, it is taken the
         other way, or is as long as there is room.
         """
+        _, scheme, box = axes
         columns = np.repeat(np.arange(self.shape[1]), np.diff(self._pattern.indptr))
         rows, entries = self._pattern.indices, np.empty(len(columns))
         low, high = (-np.inf, np.inf) if box is None else (box.lower, box.upper)
@@ -434,10 +340,9 @@ class Sparsity:
             here = own[columns]
             i, j = rows[here], columns[here]
             if scheme == "cs":
-                values = np.imag(fun(np.where(own, x + 1j * np.abs(steps), x)))
-                entries[here] = values[i] / np.abs(steps)[j]
-                continue
-            values, ends = fun(np.where(own, up, x)) - r0, up - x
+                values, ends = np.imag(fun(np.where(own, x + 1j * np.abs(steps), x))), np.abs(steps)
+            else:
+                values, ends = fun(np.where(own, up, x)) - r0, up - x
             if scheme == "3-point" and (down != x)[own].all():
                 values, ends = values + r0 - fun(np.where(own, down, x)), up - down
             entries[here] = values[i] / np.where(ends == 0, 1.0, ends)[j]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ksdmin._problem.arrays import Array, rounded_like
-from ksdmin._problem.functions import FunctionProblem, function_problem
+from ksdmin._problem.functions import DifferencedProblem, FunctionProblem
 from ksdmin._problem.protocol import Problem
-from ksdmin._problem.residuals import residual_problem
+from ksdmin._problem.residuals import ResidualProblem
 from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
 from ksdmin._problem.user_values import as_vector
 
@@ -99,7 +99,11 @@ def as_problem(
     if residuals is None:
         if loss != "linear" or f_scale != 1.0:
             raise TypeError("loss= and f_scale= go with residuals=: leave them out")
-        return function_problem(fun, args, jac, hess, hessp, subsets, precond, nonlinear)
+        if not callable(fun):
+            raise TypeError(f"fun must be callable or a problem object, not {type(fun).__name__}")
+        jac = "2-point" if jac is None or jac is False else jac
+        kind = DifferencedProblem if isinstance(jac, str) else FunctionProblem
+        return kind(fun, args, jac, hess, hessp, subsets, precond, nonlinear)
     beside = {"fun": fun, "hess": hess, "hessp": hessp}
     given = [name for name, value in beside.items() if value is not None]
     if given:
@@ -107,7 +111,7 @@ def as_problem(
             f"{', '.join(given)} beside residuals=, whose squares are the objective and whose "
             "Jacobian gives its curvature: leave out"
         )
-    return residual_problem(residuals, args, jac, loss, f_scale, subsets, precond, nonlinear)
+    return ResidualProblem(residuals, args, jac, loss, f_scale, subsets, precond, nonlinear)
 
 
 def problem_of(

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from array_api_compat import is_array_api_obj
@@ -28,16 +29,20 @@ from ksdmin._problem.user_values import (
 )
 from ksdmin._problem.values import changed
 
+IDX_IS = (
+    "idx is slice(None) or a sorted array of int64 rows below the number of samples that subsets= "
+    "says (are there so many?), or what your own subsets hold"
+)
 CALLED_AS = (
     "with subsets=, fun is called as fun(x, idx, *args), jac likewise, and hessp as "
-    "hessp(x, p, idx, *args); idx is slice(None) or a sorted array of int64 rows below the number "
-    "of samples that subsets= says (are there so many?), or what your own subsets hold"
+    f"hessp(x, p, idx, *args); {IDX_IS}"
 )
 CALLED_AT_X = (
     "fun is called as fun(x, *args), jac and hess likewise, and hessp as hessp(x, p, *args). A "
     "mean over samples, fun(x, idx), needs subsets=N, their number"
 )
 NO_TENSOR = "x is of the same library as x0: for a torch function pass a tensor, torch.tensor(x0)"
+MATRICES = ("hessian", "residuals", "jacobian")  # what a memo may hold
 SMALL_SPARSE = 100  # a sparse Hessian with so few unknowns may be made dense
 BY_POSITION = "the rows idx of a pandas object are df.iloc[idx], or df.to_numpy()[idx], not df[idx]"
 
@@ -48,19 +53,33 @@ class FunctionProblem(CountingProblem):
     They are called as ``fun(x, *args)``, or with subsets as ``fun(x, idx, *args)``.
     """
 
-    called_as, called_at_x = CALLED_AS, CALLED_AT_X
+    name, called_as, called_at_x = "fun", CALLED_AS, CALLED_AT_X
 
     def __init__(
         self,
         fun: Callable[..., Any],
         args: Any,
         jac: Callable[..., Any] | bool | str,
-        hess: Callable[..., Any] | str | None,
+        hess: Any,
         hessp: Callable[..., Any] | None,
         subsets: Any,
         precond: Any,
         nonlinear: bool,
     ) -> None:
+        if jac is not True:
+            _check_derivative("jac", jac, "True, " if self.name == "fun" else "")
+        if isinstance(hess, HessianUpdateStrategy):
+            warnings.warn(
+                f"hess={type(hess).__name__}() is not used: ksd has a quasi-Newton model of its "
+                "own, and differences of gradients if that does not suffice. Leave hess out",
+                OptimizeWarning,
+                stacklevel=frames_to_the_user(),
+            )
+            hess = None
+        if hess is not None:
+            _check_derivative("hess", hess)
+        if hessp is not None and not callable(hessp):
+            raise TypeError("hessp must be callable: hessp(x, p, *args)")
         self._fun, self._jac = fun, jac
         self._args = args if isinstance(args, tuple) else (args,)
         self._hess, self._hessp, self._precond = hess, hessp, precond
@@ -71,6 +90,9 @@ class FunctionProblem(CountingProblem):
         self.traits = self._traits(nonlinear)
         self._counts = Counts()
         self._memo: Memo | None = None  # only in the copy of a run: see `counting`
+        # What a vector of residuals is known to be at two points more: see `ResidualProblem`.
+        self._kept: Memo | None = None
+        self._before: Memo | None = None
         self._space: Any = None  # of the last point; each verb finds it by `_recall` or `_at`
         self._box: Box | None = None
         self._watch: Callable[[], None] | None = None  # called between the values of a difference
@@ -91,7 +113,9 @@ class FunctionProblem(CountingProblem):
         )
 
     def _described(self) -> list[str]:
-        callables = {"fun": self._fun, "jac": self._jac, "hess": self._hess, "hessp": self._hessp}
+        callables = {
+            self.name: self._fun, "jac": self._jac, "hess": self._hess, "hessp": self._hessp
+        }  # fmt: skip
         functions = [part for name, value in callables.items() for part in given(name, value)]
         return functions + samples(self.subsets)
 
@@ -102,7 +126,8 @@ class FunctionProblem(CountingProblem):
         into a point, but not for a user who reuses an array.
         """
         memo = Memo() if self._memo is None else self._memo.copy()
-        return changed(self, _counts=counts, _memo=memo)
+        kept = self._kept and self._kept.copy()
+        return changed(self, _counts=counts, _memo=memo, _kept=kept, _before=None)
 
     def in_space(self, space: Space) -> Self:
         """A copy for a run in `space`; a diagonal given as an array is checked."""
@@ -115,7 +140,7 @@ class FunctionProblem(CountingProblem):
         memo = Memo() if self._memo is None else self._memo
         return Remembered(
             *(memo.x, memo.idx, memo.value, memo.gradient),
-            recomputed=memo.matrices,
+            recomputed=tuple(name for name in MATRICES if getattr(memo, name) is not None),
             hess_works=self._hess_works,
             hess_is_dense=self._hess_is_dense,
             hess_is_used=self._hess is not None,
@@ -131,12 +156,10 @@ class FunctionProblem(CountingProblem):
             _hess_is_dense=known.hess_is_dense,
             _hess=self._hess if known.hess_is_used else None,
         )
-        recalling._recompute(known)
+        memo = recalling._recall(known.x, known.idx)
+        for matrix in known.recomputed:
+            setattr(memo, matrix, getattr(recalling, f"_{matrix}")(memo))
         return recalling
-
-    def _recompute(self, known: Remembered) -> None:
-        if "hessian" in known.recomputed:
-            self._recall(known.x, known.idx).hessian = self._hessian(known.x, known.idx)
 
     def within(self, box: Box) -> Self:
         """A copy that calls the user's functions within the box only."""
@@ -145,10 +168,6 @@ class FunctionProblem(CountingProblem):
     def watched(self, watch: Callable[[], None]) -> Self:
         """A copy whose gradients, if they are many values, may be given up halfway."""
         return changed(self, _watch=watch)
-
-    def _look_around(self) -> None:
-        if self._watch is not None:
-            self._watch()
 
     def by_best_differences(self) -> Self:
         """A copy for a few accurate products: 3-point, if they are differences."""
@@ -162,7 +181,7 @@ class FunctionProblem(CountingProblem):
         if self._jac != "2-point":
             return None
         memo = self._memo and replace(self._memo, gradient=None, jacobian=None)
-        return self._with(_jac="3-point", _memo=memo)
+        return self._with(_jac="3-point", _memo=memo, _kept=None, _before=None)
 
     def _with(self, **changes: Any) -> Self:
         """A copy with these changes, and with the traits that follow from them."""
@@ -214,11 +233,13 @@ class FunctionProblem(CountingProblem):
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         space = self._at(x)
         products = self._hessp is not None and self.traits.has_matrix
-        H = self._hessian(x, idx) if callable(self._hess) and not products else None
+        H = None
+        if callable(self._hess) and not products:
+            H = self._hessian(self._recall(x, idx))
         if H is not None:
             return lambda v: space.product(H, v, "hess")
         if self._hessp is not None:
-            return lambda v: self._hessian_product(x, v, idx)
+            return partial(self._hessian_product, x, idx)
         _, g0 = self.value_and_gradient(x, idx)
         error = space.eps**self.traits.gradient_accuracy
 
@@ -235,25 +256,42 @@ class FunctionProblem(CountingProblem):
 
         A small sparse matrix counts as dense.
         """
-        H = self._hessian(x, idx)
+        memo = self._recall(x, idx)
+        H = self._hessian(memo)
         if issparse(H) and H.shape[0] <= SMALL_SPARSE:
             H = H.toarray()
         if H is not None and not is_array_api_obj(H):
-            self._recall(x, idx).hessian = H  # for the products that are used instead
+            memo.hessian = H  # for the products that are used instead
             self._hess_is_dense, H = False, None
             self._renew_traits()
         return H
 
-    def _hessian(self, x: Array, idx: Any) -> Any:
-        """What `hess` returned: a matrix, sparse or not, or an operator; None if it raised."""
-        H = self._recall(x, idx).hessian
-        if H is None:
-            given = self._given_hessian(x, idx)
-            if given is None:
-                return None
-            self._counts.nhev += 1
-            H = self._at(x).matrix(given[0], "hess")
-        return H
+    def _hessian(self, memo: Memo) -> Any:
+        """What `hess` returned: a matrix, sparse or not, or an operator.
+
+        None if it raises in its first call: then it is not used. Other libraries pass such
+        functions as placeholders. A wrong signature is still an error.
+        """
+        if memo.hessian is not None:
+            return memo.hessian
+        try:
+            H = self._returned(self._hess, memo.x, idx=memo.idx)
+        except Exception as error:
+            if self._hess_works or isinstance(error, TypeError):
+                raise
+            instead = "hessp is used" if self._hessp is not None else "gradients are differenced"
+            reason = f" ({error})" if str(error) else ""
+            warnings.warn(
+                f"hess raised {type(error).__name__}{reason}: {instead} in its place",
+                OptimizeWarning,
+                stacklevel=2,
+            )
+            self._hess = None
+            self._renew_traits()
+            return None
+        self._hess_works = True
+        self._counts.nhev += 1
+        return self._at(memo.x).matrix(H, "hess")
 
     # How they call the user's functions
 
@@ -278,37 +316,14 @@ class FunctionProblem(CountingProblem):
         if isinstance(error, KeyError):
             add_note(error, BY_POSITION)
 
-    def _given_hessian(self, x: Array, idx: Any) -> tuple[Any] | None:
-        """What `hess` returns; None if it raises in its first call: then it is not used.
-
-        Other libraries pass such functions as placeholders. A wrong signature is still an error.
-        """
-        try:
-            H = self._returned(self._hess, x, idx=idx)  # type: ignore[arg-type]
-        except Exception as error:
-            if self._hess_works or isinstance(error, TypeError):
-                raise
-            instead = "hessp is used" if self._hessp is not None else "gradients are differenced"
-            reason = f" ({error})" if str(error) else ""
-            warnings.warn(
-                f"hess raised {type(error).__name__}{reason}: {instead} in its place",
-                OptimizeWarning,
-                stacklevel=2,
-            )
-            self._hess = None
-            self._renew_traits()
-            return None
-        self._hess_works = True
-        return (H,)
-
     def _gradient(self, x: Array, idx: Any, value: float | None) -> Array:
         self._counts.njev += 1
         if callable(self._jac):
             out = self._returned(self._jac, x, idx=idx)
             return self._space.vector(_flat(out) if getattr(out, "ndim", 1) == 2 else out, "jac")
         self._counts.differenced += 1
-        fun, scheme = self._probe(idx), str(self._jac)
-        return differences.gradient(fun, x, value, scheme, self._space, self._box)
+        axes = differences.Axes(self._space, str(self._jac), self._box)
+        return axes.gradient(self._probe(idx), x, value)
 
     def _fun_and_jac(self, x: Array, idx: Any) -> tuple[float, Array]:
         self._counts.nfev += 1
@@ -320,17 +335,17 @@ class FunctionProblem(CountingProblem):
         g = _flat(g) if getattr(g, "ndim", 1) == 2 else g
         return as_scalar(value, "fun"), self._space.vector(g, "fun (with jac=True)")
 
-    def _hessian_product(self, x: Array, v: Array, idx: Any) -> Array:
+    def _hessian_product(self, x: Array, idx: Any, v: Array) -> Array:
         self._counts.nhev += 1
-        space = self._at(x)
-        assert self._hessp is not None
-        return space.vector(self._returned(self._hessp, x, v, idx=idx), "hessp")
+        space, hessp = self._at(x), self._hessp
+        return space.vector(self._returned(hessp, x, v, idx=idx), "hessp")  # type: ignore[arg-type]
 
     def _probe(self, idx: Any) -> Callable[[Array], Any]:
         """`fun` for the difference formulas: counted, and complex for complex steps."""
 
         def fun(at: Array) -> Any:
-            self._look_around()
+            if self._watch is not None:
+                self._watch()
             self._counts.nfev += 1
             value = self._returned(self._fun, at, idx=idx)
             if self._jac == "cs":
@@ -381,7 +396,8 @@ class FunctionProblem(CountingProblem):
 
     def __getstate__(self) -> dict[str, Any]:
         # A namespace is a module: it cannot be pickled.
-        return {**self.__dict__, "_space": None, "_memo": None, "_watch": None}
+        forgotten = ("_space", "_memo", "_kept", "_before", "_watch")
+        return {**self.__dict__, **dict.fromkeys(forgotten)}
 
 
 class DifferencedProblem(FunctionProblem):
@@ -405,45 +421,14 @@ def _flat(g: Any) -> Any:
     return g.reshape(-1) if 1 in g.shape else g
 
 
-def function_problem(
-    fun: Any,
-    args: Any,
-    jac: Callable[..., Any] | bool | str | None,
-    hess: Callable[..., Any] | str | None,
-    hessp: Callable[..., Any] | None,
-    subsets: Any,
-    precond: Any,
-    nonlinear: bool,
-) -> FunctionProblem:
-    """The problem of :func:`ksdmin.as_problem`, which documents the arguments."""
-    if not callable(fun):
-        raise TypeError(f"fun must be callable or a problem object, not {type(fun).__name__}")
-    if jac is None or jac is False:
-        jac = "2-point"
-    if jac is not True:
-        check_derivative("jac", jac, "a callable, True, '2-point', '3-point', 'cs' or None")
-    if isinstance(hess, HessianUpdateStrategy):
-        warnings.warn(
-            f"hess={type(hess).__name__}() is not used: ksd has a quasi-Newton model of its own, "
-            "and differences of gradients if that does not suffice. Leave hess out",
-            OptimizeWarning,
-            stacklevel=frames_to_the_user(),
-        )
-        hess = None
-    if hess is not None:
-        check_derivative("hess", hess, "a callable, '2-point', '3-point', 'cs' or None")
-    if hessp is not None and not callable(hessp):
-        raise TypeError("hessp must be callable: hessp(x, p, *args)")
-    kind = DifferencedProblem if isinstance(jac, str) else FunctionProblem
-    return kind(fun, args, jac, hess, hessp, subsets, precond, nonlinear)
-
-
-def check_derivative(name: str, given: Any, expected: str) -> None:
+def _check_derivative(name: str, given: Any, also: str = "") -> None:
     """Raise if it is neither a function nor a scheme."""
     if not callable(given) and not isinstance(given, str):
         raise TypeError(
             f"{name} must be a function, {name}(x, *args), or the name of a scheme, not a "
-            f"{type(given).__name__}"
+            f"{type(given).__name__}; for a constant one, lambda x: {name[0].upper()}"
         )
     if isinstance(given, str) and given not in differences.STEP_POWER:
-        raise ValueError(f"{name}={given!r}: expected {expected}")
+        raise ValueError(
+            f"{name}={given!r}: expected a callable, {also}'2-point', '3-point', 'cs' or None"
+        )

@@ -8,28 +8,21 @@ and returns is converted. On other devices jax does the algebra.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from array_api_compat import is_jax_array
 
-from ksdmin._problem.arrays import Array, Small, Space
+from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.counting import CheckedProblem, CountingProblem, Counts, as_counting
 from ksdmin._problem.functions import FunctionProblem
-from ksdmin._problem.protocol import Jacobian, Product
+from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.values import changed
 
 
 class HostedSpace(Space):
-    """Vectors in numpy, for a user of another library.
-
-    Parameters
-    ----------
-    x : array
-        One of the user's vectors, in the memory of the host.
-    """
+    """Vectors in numpy, for a user of another library, whose vectors are in the host's memory."""
 
     hosted = True
 
@@ -70,8 +63,32 @@ class HostedSpace(Space):
         return self._users.native.device_put(idx, **self._where)
 
 
+def _in_numpy(out: Any) -> Any:
+    """What a verb returned, with jax's arrays as numpy's; also what its functions will return."""
+    if is_jax_array(out):
+        return np.array(out)
+    if isinstance(out, tuple):
+        parts = map(_in_numpy, out)
+        return Jacobian(*parts) if isinstance(out, Jacobian) else tuple(parts)
+    return (lambda *args: _in_numpy(out(*args))) if callable(out) else out
+
+
+def _verb(name: str) -> Callable[..., Any]:
+    def verb(self: HostedProblem, *args: Any, **kwargs: Any) -> Any:
+        return _in_numpy(getattr(self._problem, name)(*args, **kwargs))
+
+    return verb
+
+
 class HostedProblem(CountingProblem):
     """A problem of an adapter whose verbs accept numpy vectors; what they return becomes numpy."""
+
+    value = _verb("value")
+    value_and_gradient = _verb("value_and_gradient")
+    value_and_projected_gradient = _verb("value_and_projected_gradient")
+    curvature = _verb("curvature")
+    matrix = _verb("matrix")
+    jacobian = _verb("jacobian")
 
     def __init__(self, problem: CountingProblem) -> None:
         self._problem, self.traits = problem, problem.traits
@@ -82,37 +99,6 @@ class HostedProblem(CountingProblem):
     def in_finer_arithmetic(self) -> HostedProblem | None:
         finer = self._problem.in_finer_arithmetic()
         return None if finer is None else HostedProblem(finer)
-
-    def value(self, x: Array, idx: Any) -> float:
-        return self._problem.value(x, idx)
-
-    def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
-        value, *vectors = self._problem.value_and_gradient(x, idx, diagonal=diagonal)
-        return value, *(np.array(u) for u in vectors)
-
-    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        return self._problem.value_and_projected_gradient(x, idx, V)
-
-    def curvature(self, x: Array, idx: Any) -> Product:
-        product = self._problem.curvature(x, idx)
-        return lambda v: np.array(product(v))
-
-    def matrix(self, x: Array, idx: Any) -> Array | None:
-        H = self._problem.matrix(x, idx)
-        return None if H is None else np.array(H)
-
-    def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
-        J = self._problem.jacobian(x, idx)
-        if J is None:
-            return None
-        own = J._replace(rows=np.array(J.rows), residuals=np.array(J.residuals))
-        return own if J.at is None else own._replace(at=partial(_at, J.at))
-
-
-def _at(at: Callable[[Array], tuple[Any, Array]], x: Array) -> tuple[Any, Array]:
-    """The result of ``Jacobian.at``, in numpy."""
-    value, residuals = at(x)
-    return value, np.array(residuals)
 
 
 def space_of_run(x0: Array) -> Space:

@@ -252,14 +252,15 @@ def _shifted(space: Space, stack: Stack, shifts: list[float]) -> Stack:
 
 
 def _inverses(space: Space, stacks: list[Stack]) -> list[Stack] | None:
-    """The inverse of each factor; None if one is not positive definite."""
+    """The inverse of each factor, by Cholesky; None if one is not positive definite."""
     found, failures = [], []
     for stack in stacks:
         if stack.array.ndim < 3:
             inverses = 1 / stack.array
         else:
-            inverses, failed = space.definite_inverses(stack.array)
-            failures.append(failed)
+            L, failed = space.xp.linalg.cholesky_ex(stack.array)  # torch's: only it has factors
+            inverses = space.xp.cholesky_inverse(L)
+            failures.append(space.xp.sum(failed))
         found.append(Stack(inverses, stack.places))
     return None if failures and any(space.floats(*failures)) else found
 

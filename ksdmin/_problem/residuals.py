@@ -15,14 +15,13 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import EPS, Array, Small, as_numpy, refuse_none
-from ksdmin._problem.counting import Counts, Memo, Remembered
+from ksdmin._problem.counting import Memo
 from ksdmin._problem.differences import Sparsity, require_shape
-from ksdmin._problem.functions import FunctionProblem, check_derivative
+from ksdmin._problem.functions import IDX_IS, FunctionProblem
 from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Product, Traits
-from ksdmin._problem.robust_losses import Loss, as_loss, linear
+from ksdmin._problem.robust_losses import as_loss, linear
 from ksdmin._problem.structure import SparseRows, Structure, as_structure
 from ksdmin._problem.subsets import WHOLE
-from ksdmin._problem.user_values import given, samples
 from ksdmin._problem.values import changed
 
 # The least weight of a residual in the Gauss-Newton matrix: that of an outlier is negative (SciPy's
@@ -53,43 +52,49 @@ class ResidualProblem(FunctionProblem):
     the sum. The curvature is the Gauss-Newton matrix J^T d J, with d = rho' + 2 rho'' r^2.
     """
 
+    name = "residuals"
     called_as = (
-        "with subsets=, residuals is called as residuals(x, idx, *args) and gives the rows idx, "
-        "jac likewise; idx is slice(None) or a sorted array of int64 rows below the number of "
-        "samples that subsets= says (are there so many?), or what your own subsets hold"
+        f"with subsets=, residuals(x, idx, *args) gives the rows idx, jac likewise; {IDX_IS}"
     )
     called_at_x = "residuals is called as residuals(x, *args), jac likewise"
 
+    has_only_values = False  # the Gauss-Newton matrix needs the Jacobian only
+
     def __init__(
         self,
-        residuals: Callable[..., Any],
+        residuals: Any,
         args: Any,
-        jac: Callable[..., Any] | str,
-        loss: Loss,
-        f_scale: float,
+        jac: Callable[..., Any] | bool | str | None,
+        loss: Any,
+        f_scale: Any,
         subsets: Any,
         precond: Any,
         nonlinear: bool,
     ) -> None:
-        self._loss, self._f_scale = loss, f_scale
-        self._plain = loss is linear and subsets is None  # half the sum of squares
+        if not callable(residuals):
+            raise TypeError(f"residuals must be callable, not {type(residuals).__name__}")
+        if jac is True or jac is False:
+            raise TypeError("jac: with residuals= a function or the name of a scheme, not a bool")
+        number = np.ndim(f_scale) == 0 and np.asarray(f_scale).dtype.kind in "fiub"
+        if not number or not 0 < f_scale < math.inf:
+            raise ValueError(f"f_scale={f_scale!r}: expected a positive number")
+        self._loss, self._f_scale = as_loss(loss), float(f_scale)
+        self._plain = self._loss is linear and subsets is None  # half the sum of squares
+        self._refines = jac is None  # whether 2-point differences may become 3-point ones
+        self.unit_free = subsets is None
+        jac = "2-point" if jac is None else jac
         self._rows_are_dense = True  # until the first call of `jac` shows otherwise
-        self._kept: Memo | None = None  # what is known of the last point with a Jacobian
-        self._before: Memo | None = None  # what is known of the point before the last
         self._last_rho: tuple[Small, Small] | None = None  # residuals, and their losses
-        self._rows = 1  # for a plain function, until its first call
-        self._called = False  # whether there was a call
+        self._rows = 0  # of a plain function, after its first call
+        self._eps = 0.0  # eps of the coarsest dtype that `residuals` has returned
+        self._structure: Structure | None = None  # what the pattern of a sparse Jacobian says
+        # Of `least_squares`: without values of differences in `nfev`, with functions of JAX and
+        # PyTorch, and without a comparison of `jac` with the residuals.
+        self._mirrors_scipy = False
         self._diff_step: Small | None = None  # relative, for each variable
         self._sparsity: Sparsity | None = None
-        self._structure: Structure | None = None  # what the pattern of a sparse Jacobian says
         self._least_sizes: Small | None = None  # that differences take a variable for
         self.variable_scale, self.sees_nothing = None, False
-        self.unit_free = subsets is None
-        self._counts_probes = True  # whether `nfev` counts the values of differences
-        self._checks_jac = True  # whether a run compares `jac` with the residuals
-        self._refines = False  # whether 2-point differences may become 3-point ones
-        self._takes_arrays = False  # functions of JAX and PyTorch, too
-        self._eps = 0.0  # eps of the coarsest dtype that `residuals` has returned
         super().__init__(residuals, args, jac, None, None, subsets, precond, nonlinear)
 
     def _traits(self, nonlinear: bool) -> Traits:
@@ -101,17 +106,11 @@ class ResidualProblem(FunctionProblem):
             has_jacobian=self._rows_are_dense,
             has_matrix=self._rows_are_dense,
             matrix_cost=0.0,  # the gradient needs the Jacobian, too
-            rows_per_sample=float(self._rows),
+            rows_per_sample=float(self._rows or 1),
             sum_of_squares=self._loss is linear,
             has_projected_gradient=isinstance(self._jac, str),
             has_finer_arithmetic=self._refines and self._jac == "2-point",
             noise=VALUE_ROUNDINGS * self._eps if self._eps else None,
-        )
-
-    def _described(self) -> list[str]:
-        functions = {"residuals": self._fun, "jac": self._jac}
-        return [part for name, value in functions.items() for part in given(name, value)] + samples(
-            self.subsets
         )
 
     def as_least_squares(
@@ -123,9 +122,7 @@ class ResidualProblem(FunctionProblem):
             _diff_step=diff_step,
             _least_sizes=LEAST_SIZE * np.where(x0 == 0, 1.0, np.abs(x0)),
             _sparsity=None if sparsity is None else Sparsity(sparsity),
-            _counts_probes=False,
-            _checks_jac=False,
-            _takes_arrays=True,
+            _mirrors_scipy=True,
             variable_scale=variable_scale,
         )
 
@@ -150,65 +147,31 @@ class ResidualProblem(FunctionProblem):
 
     def largest_cosine(self, x: Array, idx: Any, g: Array, value: float) -> float | None:
         """The largest cosine between the residuals and a column of a variable that may move."""
-        J = self._jacobian(self._recall(x, idx), x, idx)
+        r, J = self.residuals_and_jacobian(x, idx)
         if isinstance(J, LinearOperator):
             return None
-        ones = np.ones(J.shape[0])
-        lengths = np.sqrt(
-            _squared_columns(
-                J,
-                ones
-                if self._plain
-                else self._weights(self._residuals(self._recall(x, idx), x, idx)),
-            )
-        )
+        lengths = np.sqrt(_squared_columns(J, self._weights(r)))
         cosines = np.abs(g) / np.where(lengths > 0, lengths, 1.0)
         return float(cosines.max(initial=0.0)) / math.sqrt(2 * value) if value > 0 else 0.0
 
     @property
     def gradient_is_written(self) -> bool:  # type: ignore[override]
         """Whether there is a `jac` that a run should compare with the residuals."""
-        return self._checks_jac and super().gradient_is_written
+        return not self._mirrors_scipy and super().gradient_is_written
+
+    def residuals(self, x: Array, idx: Any) -> Small:
+        """The residuals r."""
+        return self._residuals(self._recall(x, idx))
 
     def residuals_and_jacobian(self, x: Array, idx: Any = WHOLE) -> tuple[Small, Any]:
         """r, and J as the user's function returns it."""
         memo = self._recall(x, idx)
-        return self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
+        return self._residuals(memo), self._jacobian(memo)
 
     def curved_jacobian(self, x: Array, idx: Any = WHOLE) -> Any:
         """J weighted so that J^T J is the curvature, as ``least_squares`` returns it."""
         r, J = self.residuals_and_jacobian(x, idx)
-        if self._plain:
-            return J
-        root = np.sqrt(self._weights(r))
-        if isinstance(J, LinearOperator):
-            return aslinearoperator(diags_array(root)) @ J
-        return diags_array(root) @ J if issparse(J) else J * root[:, None]
-
-    def refining(self) -> Self:
-        """A copy whose 2-point differences become 3-point ones when their error shows."""
-        return self._with(_refines=True)
-
-    def in_finer_arithmetic(self) -> Self | None:
-        """The problem with 3-point instead of 2-point differences."""
-        finer = super().in_finer_arithmetic()
-        return finer and changed(finer, _kept=None, _before=None)
-
-    @property
-    def has_only_values(self) -> bool:
-        """False: the Gauss-Newton matrix needs the Jacobian only."""
-        return False
-
-    def residual_count(self, x: Array, idx: Any) -> int:
-        """How many residuals there are in a set."""
-        return len(self._residuals(self._recall(x, idx), x, idx))
-
-    def _recompute(self, known: Remembered) -> None:
-        memo = self._recall(known.x, known.idx)
-        if "residuals" in known.recomputed:
-            self._residuals(memo, known.x, known.idx)
-        if "jacobian" in known.recomputed:
-            self._jacobian(memo, known.x, known.idx)
+        return J if self._plain else _scaled(J, np.sqrt(self._weights(r)))
 
     # The verbs
 
@@ -216,37 +179,27 @@ class ResidualProblem(FunctionProblem):
         """0.5 * the sum (with subsets: the mean) of the losses."""
         memo = self._recall(x, idx)
         if memo.value is None:
-            r = self._residuals(memo, x, idx)
-            memo.value = float(r @ r) / 2 if self._plain else self._robust_value(r)
+            r = self._residuals(memo)
+            if self._plain:
+                memo.value = float(r @ r) / 2
+            else:
+                squares = self._f_scale**2 * self._rho(r)[0]
+                memo.value = float(self._scale(r) / 2 * squares.sum())
         return memo.value
 
-    def _robust_value(self, r: Small) -> float:
-        squares = self._f_scale**2 * self._rho(r)[0]
-        return float(self._scale(r) / 2 * squares.sum())
-
-    def value_and_gradient(self, x: Array, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or with the diagonal of the preconditioner."""
-        memo = self._recall(x, idx)
-        value = memo.value = self.value(x, idx) if memo.value is None else memo.value
-        if memo.gradient is None:
-            r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
-            memo.gradient = self._at(x).vector(_transposed(J, self._force(r)), "jac")
-        if diagonal:
-            return value, memo.gradient, self._diagonal(x, idx, value)
-        return value, memo.gradient
+    def _gradient(self, x: Array, idx: Any, value: float | None) -> Array:
+        r, J = self.residuals_and_jacobian(x, idx)
+        return self._at(x).vector(_transposed(J, self._force(r)), "jac")
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         """The value and V^T g, from differences of the residuals along the rows of V."""
-        memo, space = self._recall(x, idx), self._at(x)
-        value, r = self.value(x, idx), self._residuals(memo, x, idx)
-        probe = partial(self._probed, idx=idx)
-        slopes = differences.slopes_along(probe, x, V, r, str(self._jac), space)
-        return value, slopes @ self._force(r)
+        value, r = self._value_and_residuals(x, idx)
+        probe, scheme = partial(self._probed, idx=idx), str(self._jac)
+        return value, differences.slopes_along(probe, x, V, r, scheme, self._at(x)) @ self._force(r)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         """The product v -> J^T d J v."""
-        memo, space = self._recall(x, idx), self._at(x)
-        r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
+        (r, J), space = self.residuals_and_jacobian(x, idx), self._at(x)
         weights = self._weights(r)
 
         def times(v: Array) -> Array:
@@ -262,17 +215,26 @@ class ResidualProblem(FunctionProblem):
         iteratively reweighted least squares. (Zero, as in SciPy, takes 1.2 times as many Jacobians,
         and rho' itself 1.4 times.)
         """
-        memo = self._recall(x, idx)
-        r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
-        J = _dense(J)
+        r, J = self._dense_jacobian(x, idx)
         if J is None:
-            self._rows_are_dense = False
-            self._renew_traits()
             return None
         if self._plain:
             return Jacobian(J.copy("K"), r, at=partial(self._value_and_residuals, idx=idx))
         least = LEAST_SHARE * self._scale(r) * self._rho(r)[1]
         return self._weighted(J, r, idx, np.maximum(self._weights(r), least))
+
+    def matrix(self, x: Array, idx: Any = WHOLE) -> Array | None:
+        """The curvature matrix; None likewise."""
+        r, J = self._dense_jacobian(x, idx)
+        return None if J is None else np.asarray((J.T * self._weights(r)) @ J)
+
+    def _dense_jacobian(self, x: Array, idx: Any) -> tuple[Small, Small | None]:
+        r, J = self.residuals_and_jacobian(x, idx)
+        dense = _dense(J)
+        if dense is None:
+            self._rows_are_dense = False
+            self._renew_traits()
+        return r, dense
 
     @property
     def has_sparse_jacobian(self) -> bool:  # type: ignore[override]
@@ -287,8 +249,7 @@ class ResidualProblem(FunctionProblem):
         The weight of a residual lies between the second derivative of its loss, kept positive, and
         rho', that of iteratively reweighted least squares: `reweighting` is 0 or 1 for these two.
         """
-        memo = self._recall(x, idx)
-        r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
+        r, J = self.residuals_and_jacobian(x, idx)
         if not issparse(J):
             return None
         self._structure = as_structure(J, self._structure)
@@ -309,26 +270,16 @@ class ResidualProblem(FunctionProblem):
             value, there = self._value_and_residuals(y, idx)
             return value, self._force(there) / root
 
-        rows = csr_array(diags_array(root) @ J) if issparse(J) else J * root[:, None]
-        return Jacobian(rows, self._force(r) / root, at=at)
+        return Jacobian(_scaled(J, root), self._force(r) / root, at=at)
 
     def _value_and_residuals(self, x: Array, idx: Any) -> tuple[float, Small]:
-        return self.value(x, idx), self._residuals(self._recall(x, idx), x, idx)
-
-    def matrix(self, x: Array, idx: Any = WHOLE) -> Array | None:
-        """The curvature matrix; None likewise."""
-        if self.jacobian(x, idx) is None:
-            return None
-        r, J = self.residuals_and_jacobian(x, idx)
-        dense = np.asarray(_dense(J))
-        return np.asarray((dense.T * self._weights(r)) @ dense)
+        return self.value(x, idx), self.residuals(x, idx)
 
     def _diagonal(self, x: Array, idx: Any, value: float | None) -> Array:
         """The user's diagonal, or that of the Gauss-Newton matrix; ones for a LinearOperator."""
         if self._precond is not None:
             return super()._diagonal(x, idx, value)
-        memo = self._recall(x, idx)
-        r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
+        r, J = self.residuals_and_jacobian(x, idx)
         if isinstance(J, LinearOperator):
             return np.ones_like(x)
         return self._at(x).vector(_squared_columns(J, self._weights(r)), "jac")
@@ -361,14 +312,8 @@ class ResidualProblem(FunctionProblem):
 
     # What they remember, and how they call the user's functions
 
-    def counting(self, counts: Counts) -> Self:
-        """A copy for a run: see :class:`FunctionProblem`."""
-        memo = Memo() if self._memo is None else self._memo.copy()
-        kept = self._kept and self._kept.copy()
-        return changed(self, _counts=counts, _memo=memo, _kept=kept, _before=None)
-
     def _recall(self, x: Array, idx: Any) -> Memo:
-        """Remember two points more than the last.
+        """Remember two points more than the last: `_kept` and `_before`.
 
         The last one with a Jacobian is where the steps of a fit begin. The one before the last may
         be a step that its correction has not improved.
@@ -385,170 +330,136 @@ class ResidualProblem(FunctionProblem):
                 return known
         return super()._recall(x, idx)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_kept": None, "_before": None, "_last_rho": None}
-
-    def _residuals(self, memo: Memo, x: Array, idx: Any) -> Small:
+    def _residuals(self, memo: Memo) -> Small:
         if memo.residuals is None:
             self._counts.nfev += 1
-            memo.residuals = self._vector(self._returned(self._fun, x, idx=idx), x, idx)
+            r = self._returned(self._fun, memo.x, idx=memo.idx)
+            memo.residuals = self._vector(r, memo.x, memo.idx)
         residuals: Small = memo.residuals
         return residuals
 
     def _note_rows(self, rows: int) -> None:
         """Note the number of residuals of a plain function, in its first call."""
-        if self._called and rows != self._rows:
-            raise ValueError(
-                f"residuals returned {rows} values, before {self._rows}: expected as many at each x"
-            )
-        self._called = True
         if rows != self._rows:
+            if self._rows:
+                raise ValueError(
+                    f"residuals returned {rows} values, before {self._rows}: expected as many at "
+                    "each x"
+                )
             self._rows = rows
             self._renew_traits()
 
-    def _vector(self, r: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
+    def _vector(self, given: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
         """What the user's function returned, as a vector of float64 (or complex numbers)."""
         space = self._at(x)
-        if self.subsets is None and is_double(r, 1) and space.numpy and not space.hosted and r.size:
-            self._note_rows(len(r))  # the usual case
-            return np.array(r)
-        if self._takes_arrays:
-            r = _as_numpy(r)
-        if not space.numpy or space.hosted or (is_array_api_obj(r) and not is_numpy_array(r)):
+        if not space.numpy or space.hosted:
             raise TypeError(NUMPY_ONLY)
-        refuse_none(r, "residuals")
-        r = np.atleast_1d(np.asarray(r))
+        if is_double(given, 1):
+            r: Small = np.array(given)  # the usual case
+        else:
+            r = self._array(given, "residuals", 1, kinds)
+            if r.dtype.kind == "f" and r.dtype.itemsize < 8 and not self._eps:
+                self._eps = float(np.finfo(r.dtype).eps)
+                self._renew_traits()
+            r = r.astype(np.complex128 if r.dtype.kind == "c" else np.float64, copy=False)
         if r.ndim != 1 or not r.size:
             raise ValueError(
                 f"residuals returned shape {r.shape}: expected a vector of at least one residual"
             )
-        if r.dtype.kind == "f" and r.dtype.itemsize < 8 and not self._eps:
-            self._eps = float(np.finfo(r.dtype).eps)
-            self._renew_traits()
-        if r.dtype.kind not in kinds:
-            raise TypeError("residuals returned values that are not real numbers")
         if self.subsets is None:
             self._note_rows(len(r))
-        expected = None if self.subsets is None else self.subsets.size_of(idx)
+            return r
+        expected = self.subsets.size_of(idx)
         if expected is not None and len(r) != expected:
             raise ValueError(
                 f"residuals returned {len(r)} rows for a set of {expected}: expected the rows idx"
             )
-        return np.array(r, dtype=np.complex128 if r.dtype.kind == "c" else np.float64)
+        return r
 
-    def _jacobian(self, memo: Memo, x: Array, idx: Any) -> Any:
+    def _matrix(self, J: Any, shape: tuple[int, int]) -> Any:
+        """The Jacobian that the user's function returned: dense ones are copied."""
+        if is_double(J, 2):
+            J = np.array(J)  # the usual case
+        elif issparse(J):
+            J = csr_array(J, copy=True, dtype=np.float64)
+            J.sum_duplicates()
+        elif not isinstance(J, LinearOperator):
+            J = self._array(J, "jac", 2)
+            J = J.astype(np.float32 if J.dtype == np.float32 else np.float64, copy=False)
+        require_shape(tuple(J.shape), shape, "jac returned")
+        return J
+
+    def _array(self, u: Any, origin: str, axes: int, kinds: str = "fiub") -> Small:
+        """A numpy array of what the user's function `origin` returned."""
+        if self._mirrors_scipy and (is_torch_array(u) or is_jax_array(u)):
+            u = as_numpy(u)
+        if is_array_api_obj(u) and not is_numpy_array(u):
+            raise TypeError(NUMPY_ONLY)
+        refuse_none(u, origin)
+        array: Small = np.array(u, ndmin=axes)
+        if array.dtype.kind not in kinds:
+            raise TypeError(f"{origin} returned values that are not real numbers")
+        return array
+
+    def _jacobian(self, memo: Memo) -> Any:
         if memo.jacobian is None:
             self._counts.njev += 1
-            r = self._residuals(memo, x, idx)
+            x, idx, r = memo.x, memo.idx, self._residuals(memo)
             if callable(self._jac):
                 J = self._returned(self._jac, x, idx=idx)
-                J = _as_numpy(J) if self._takes_arrays else J
-                memo.jacobian = _matrix(J, (len(r), len(x)))
+                memo.jacobian = self._matrix(J, (len(r), len(x)))
             else:
                 self._counts.differenced += 1
-                probe, scheme = partial(self._probed, idx=idx), str(self._jac)
-                steps, sparsity = self._steps(x, scheme), self._sparsity
-                if sparsity is None:
-                    J = differences.jacobian(probe, x, r, scheme, steps, self._at(x), self._box)
-                    if r.any() and scheme != "cs":
-                        self._look_further(J, probe, x, r, steps)
-                else:
-                    require_shape(sparsity.shape, (len(r), len(x)), "jac_sparsity has")
-                    J = sparsity.jacobian(probe, x, r, scheme, steps, self._box)
-                memo.jacobian = J
+                memo.jacobian = self._differences(x, idx, r, str(self._jac))
         return memo.jacobian
 
-    def _steps(self, x: Array, scheme: str) -> Small:
-        """The step of the differences along each axis."""
-        if self._diff_step is not None:
-            away = np.where(x == 0, 1.0, x)
-            return np.asarray(self._diff_step * (np.abs(away) if scheme == "cs" else away))
-        eps = max(self._eps, self._at(x).eps)
-        return differences.relative_steps(
-            np.asarray(x, dtype=np.float64), scheme, eps, self._least_sizes
-        )
-
-    def _look_further(self, J: Small, probe: Any, x: Array, r: Small, steps: Small) -> None:
-        """Fill in columns of zeros by longer steps, unless the user gave the steps."""
+    def _differences(self, x: Array, idx: Any, r: Small, scheme: str) -> Any:
+        """The Jacobian by finite differences; columns of zeros by longer steps, too."""
+        probe, steps = partial(self._probed, idx=idx), self._steps(x, scheme)
+        axes = differences.Axes(self._at(x), scheme, self._box)
+        if self._sparsity is not None:
+            require_shape(self._sparsity.shape, (len(r), len(x)), "jac_sparsity has")
+            return self._sparsity.jacobian(axes, probe, x, r, steps)
+        J = axes.slopes(probe, x, lambda: r, steps, r.shape)
+        if not r.any() or scheme == "cs":
+            return J
         seen = np.asarray(J.any(0))
         if self._diff_step is None and self._least_sizes is not None and not seen.all():
             longest = differences.LONGEST * np.maximum(np.abs(x), self._least_sizes)
             for i in map(int, np.flatnonzero(~seen)):
-                J[:, i], seen[i] = differences.slope_by_longer_steps(
-                    probe, x, r, i, float(steps[i]), float(longest[i]), self._at(x), self._box
+                J[:, i], seen[i] = axes.slope_by_longer_steps(
+                    probe, x, r, i, float(steps[i]), float(longest[i])
                 )
         self.sees_nothing = not seen.any()
+        return J
+
+    def _steps(self, x: Array, scheme: str) -> Small:
+        """The best step along each axis, relative to the variable, so that units do not matter.
+
+        Steps go away from zero, as in MINPACK and SciPy. A variable counts as at least its least
+        size: with steps relative to a smaller one, differences would be rounding.
+        """
+        sizes, least = np.where(x == 0, 1.0, np.asarray(x, dtype=np.float64)), self._least_sizes
+        if self._diff_step is not None:
+            steps = self._diff_step * sizes
+        else:
+            if least is not None:
+                sizes = np.where(np.abs(x) < least, np.copysign(least, x), sizes)
+            steps = max(self._eps, self._at(x).eps) ** differences.STEP_POWER[scheme] * sizes
+        return np.asarray(np.abs(steps) if scheme == "cs" else steps)
 
     def _probed(self, at: Array, idx: Any) -> Small:
         """The residuals for the difference formulas: counted, and complex for "cs"."""
-        self._look_around()
-        self._counts.nfev += self._counts_probes
+        if self._watch is not None:
+            self._watch()
+        self._counts.nfev += not self._mirrors_scipy
         r = self._returned(self._fun, at, idx=idx)
         return self._vector(r, at.real, idx, "fiubc" if self._jac == "cs" else "fiub")
-
-
-def residual_problem(
-    residuals: Any,
-    args: Any,
-    jac: Any,
-    loss: Any,
-    f_scale: Any,
-    subsets: Any,
-    precond: Any,
-    nonlinear: bool,
-) -> ResidualProblem:
-    """The problem of :func:`ksdmin.as_problem` with ``residuals=``."""
-    if not callable(residuals):
-        raise TypeError(f"residuals must be callable, not {type(residuals).__name__}")
-    refines, jac = jac is None, "2-point" if jac is None else jac
-    if jac is True or jac is False:
-        raise TypeError("jac: with residuals= a function or the name of a scheme, not a bool")
-    check_derivative("jac", jac, "a callable, '2-point', '3-point', 'cs' or None")
-    if not _is_real(f_scale) or not 0 < f_scale < math.inf:
-        raise ValueError(f"f_scale={f_scale!r}: expected a positive number")
-    problem = ResidualProblem(
-        residuals, args, jac, as_loss(loss), float(f_scale), subsets, precond, nonlinear
-    )
-    return problem.refining() if refines else problem
-
-
-def _is_real(number: Any) -> bool:
-    """Whether it is a number of Python or numpy, or an array without axes."""
-    if isinstance(number, (int, float)):
-        return True
-    return isinstance(number, (np.generic, np.ndarray)) and (
-        number.ndim == 0 and number.dtype.kind in "fiu"
-    )
-
-
-def _as_numpy(values: Any) -> Any:
-    """What a function of JAX or PyTorch returned, as a numpy array; anything else unchanged."""
-    return as_numpy(values) if is_torch_array(values) or is_jax_array(values) else values
 
 
 def is_double(values: Any, axes: int) -> bool:
     """Whether it is a numpy array in float64 with so many axes."""
     return type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == axes
-
-
-def _matrix(J: Any, shape: tuple[int, int]) -> Any:
-    """The Jacobian that the user's function returned: dense ones are copied."""
-    if is_double(J, 2):
-        require_shape(J.shape, shape, "jac returned")
-        return np.array(J)
-    if is_array_api_obj(J) and not is_numpy_array(J):
-        raise TypeError(NUMPY_ONLY)
-    refuse_none(J, "jac")
-    if issparse(J):
-        J = csr_array(J, copy=True, dtype=np.float64)
-        J.sum_duplicates()
-    elif not isinstance(J, LinearOperator):
-        J = np.array(J, ndmin=2)
-        if J.dtype.kind not in "fiub":
-            raise TypeError("jac returned values that are not real numbers")
-        J = J.astype(np.float32 if J.dtype == np.float32 else np.float64, copy=False)
-    require_shape(tuple(J.shape), shape, "jac returned")
-    return J
 
 
 def _dense(J: Any) -> Small | None:
@@ -563,6 +474,13 @@ def _dense(J: Any) -> Small | None:
 def _is_small(J: Any) -> bool:
     m, n = J.shape
     return bool(n <= FEW_UNKNOWNS and m * n <= FEW_ENTRIES)
+
+
+def _scaled(J: Any, root: Small) -> Any:
+    """J with its rows times the entries of `root`."""
+    if isinstance(J, LinearOperator):
+        return aslinearoperator(diags_array(root)) @ J
+    return csr_array(diags_array(root) @ J) if issparse(J) else J * root[:, None]
 
 
 def _times(J: Any, v: Array) -> Small:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,13 +51,7 @@ def arctan(z: Small) -> Small:
     return np.stack([np.arctan(z), 1 / t, -2 * z / t**2])
 
 
-LOSSES: dict[str, Loss] = {
-    "linear": linear,
-    "soft_l1": soft_l1,
-    "huber": huber,
-    "cauchy": cauchy,
-    "arctan": arctan,
-}
+LOSSES: dict[str, Loss] = {f.__name__: f for f in (linear, soft_l1, huber, cauchy, arctan)}
 
 
 def as_loss(loss: Any) -> Loss:
@@ -65,24 +60,19 @@ def as_loss(loss: Any) -> Loss:
         return LOSSES[loss]
     if not callable(loss):
         names = ", ".join(map(repr, LOSSES))
-        raise (ValueError if isinstance(loss, str) else TypeError)(
+        raise ValueError(
             f"loss={loss!r}: expected one of {names}, or a callable rho(z) that returns the values "
             "and the first and second derivatives, shape (3, m)"
         )
-    return _Checked(loss)
+    return partial(_checked, loss)  # no closure, so that a problem can be pickled
 
 
-class _Checked:
-    """A user's loss; no closure, so that a problem can be pickled."""
-
-    def __init__(self, loss: Callable[[Small], Any]) -> None:
-        self._loss = loss
-
-    def __call__(self, z: Small) -> Small:
-        rho = np.asarray(self._loss(z.copy()), dtype=np.float64)
-        if rho.shape != (3, *z.shape):
-            raise ValueError(
-                f"loss returned shape {rho.shape}, expected {(3, *z.shape)}: the values, and the "
-                "first and second derivatives"
-            )
-        return rho
+def _checked(loss: Callable[[Small], Any], z: Small) -> Small:
+    """What a user's loss returns."""
+    rho = np.asarray(loss(z.copy()), dtype=np.float64)
+    if rho.shape != (3, *z.shape):
+        raise ValueError(
+            f"loss returned shape {rho.shape}, expected {(3, *z.shape)}: the values, and the "
+            "first and second derivatives"
+        )
+    return rho

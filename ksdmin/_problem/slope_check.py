@@ -29,15 +29,18 @@ OTHER_STEPS, COARSE_OTHER_STEPS = (3.0, 9.0), (1 / 3, 1 / 9)
 MOST_ENTRIES = 50  # with so few unknowns, the entries of a gradient are checked one by one
 NAMED = 3  # most entries that are named
 
+ValueAt = Callable[[Array], float]
+Movable = Callable[[Array], Array]
+
 
 def slope_ratio(
-    value_at: Callable[[Array], float],
+    value_at: ValueAt,
     x: Array,
     value: float,
     g: Array,
     space: Space,
     noise: float | None = None,
-    movable: Callable[[Array], Array] = lambda u: u,
+    movable: Movable = lambda u: u,
 ) -> float | None:
     """The slope of the values near `x`, relative to that of `g`; None: they agree, or cannot tell.
 
@@ -74,9 +77,7 @@ def slope_ratio(
     return middle
 
 
-def slope_over_longer_steps(
-    value_at: Callable[[Array], float], x: Array, value: float, space: Space
-) -> float:
+def slope_over_longer_steps(value_at: ValueAt, x: Array, value: float, space: Space) -> float:
     """The slope over steps as long as those of differences in float32; 0 if there is none.
 
     It counts only if it is the same on both sides and over half the step, so that it is not due to
@@ -127,12 +128,7 @@ def step_length(space: Space, x: Array, value: float, size: float, noise: float)
 
 
 def wrong_entries(
-    value_at: Callable[[Array], float],
-    x: Array,
-    value: float,
-    g: Array,
-    space: Space,
-    movable: Callable[[Array], Array] = lambda u: u,
+    value_at: ValueAt, x: Array, value: float, g: Array, space: Space, movable: Movable
 ) -> list[tuple[int, float, float]]:
     """(entry, slope by g, slope by values) of the entries that differ most, for few unknowns.
 

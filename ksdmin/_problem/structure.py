@@ -50,36 +50,25 @@ class Pattern:
 
 
 class Structure:
-    """How normal equations of a pattern are solved.
+    """How normal equations of the pattern of a Jacobian are solved."""
 
-    Parameters
-    ----------
-    J : csr_array
-        A Jacobian with this pattern.
-
-    Attributes
-    ----------
-    way : str
-        How what is left after the elimination is solved.
-    eliminated, kept : indices
-        The columns of both, block by block.
-    places : indices
-        Where each eliminated column stands, if all blocks have as many as the largest.
-    block : int
-        The columns of the largest eliminated block.
-    kept_block : int
-        What kept columns come in multiples of.
-    """
+    way: Way = "iterative"  # how what is left after the elimination is solved
+    # The columns of both, block by block.
+    eliminated: Indices
+    kept: Indices
+    # Where each eliminated column stands, if all blocks have as many as the largest.
+    places: Indices
+    block: int  # the columns of the largest eliminated block
+    blocks: int  # how many there are
+    kept_block: int  # what kept columns come in multiples of
 
     def __init__(self, J: csr_array) -> None:
-        self._indptr, self._indices = J.indptr, J.indices
-        self.shape = J.shape
+        self.entries = _ones(J)
         n = J.shape[1]
-        every: Indices = np.arange(n)
-        self.way: Way = "iterative"
-        self._keep(every, np.ones(n, dtype=np.intp), every[:0], every[:0])
-        if _squares(J.indptr) > MOST_ENTRIES:
-            return  # J^T J is dense and too large
+        if _squares(J.indptr) > MOST_ENTRIES:  # J^T J is dense and too large
+            alone = Pattern(np.arange(n), np.ones(n, dtype=np.intp), csr_array((n, n)))
+            self._arrange(alone, np.zeros(n, dtype=bool))
+            return
         pattern = pattern_of(J)
         products = ITERATIONS * PRODUCT_COST * 4.0 * J.nnz
         whole, way = factor_cost(pattern.graph, pattern.sizes)
@@ -96,40 +85,34 @@ class Structure:
         """The columns by blocks, with those of the `chosen` blocks apart."""
         order = np.argsort(pattern.block_of, kind="stable")
         inside = chosen[pattern.block_of[order]]
-        kept, eliminated = order[~inside], order[inside]
-        self._keep(kept, pattern.sizes[~chosen], eliminated, pattern.sizes[chosen])
-
-    def _keep(self, kept: Indices, sizes: Indices, eliminated: Indices, of: Indices) -> None:
-        self.kept, self.eliminated = kept, eliminated
-        common = gcd(*(int(size) for size in np.unique(sizes))) or 1
+        self.kept, self.eliminated = order[~inside], order[inside]
+        common = gcd(*(int(size) for size in np.unique(pattern.sizes[~chosen]))) or 1
         self.kept_block = max(c for c in range(1, MOST_COLUMNS + 1) if common % c == 0)
-        self.block, self.blocks = int(of.max(initial=1)), len(of)
-        starts = np.cumsum(of) - of
-        within = np.arange(len(eliminated)) - np.repeat(starts, of)
-        self.places: Indices = np.repeat(np.arange(len(of)), of) * self.block + within
+        sizes = pattern.sizes[chosen]
+        self.block, self.blocks = int(sizes.max(initial=1)), len(sizes)
+        within = np.arange(len(self.eliminated)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        self.places = np.repeat(np.arange(len(sizes)), sizes) * self.block + within
 
-    def suits(self, J: csr_array) -> bool:
-        """Whether J has entries only where this pattern has."""
-        if J.shape != self.shape:
-            return False
-        if len(J.indices) == len(self._indices) and np.array_equal(J.indptr, self._indptr):
-            return bool(np.array_equal(J.indices, self._indices))
-        return bool(self._with(J).nnz == len(self._indices))
 
-    def widened(self, J: csr_array) -> Structure:
-        """The structure of both patterns together."""
-        return Structure(self._with(J))
+def as_structure(J: csr_array, known: Structure | None) -> Structure:
+    """The structure of J; the known one, if J has entries only where its pattern has."""
+    if known is None or known.entries.shape != J.shape:
+        return Structure(J)
+    own = known.entries
+    if np.array_equal(J.indptr, own.indptr) and np.array_equal(J.indices, own.indices):
+        return known
+    both = csr_array(own + _ones(J))
+    return known if both.nnz == own.nnz else Structure(both)
 
-    def _with(self, J: csr_array) -> csr_array:
-        """A matrix with entries where this pattern or J has them."""
-        own = csr_array((np.ones(len(self._indices)), self._indices, self._indptr), self.shape)
-        return csr_array(own + csr_array((np.ones(J.nnz), J.indices, J.indptr), J.shape))
+
+def _ones(J: csr_array) -> csr_array:
+    """A matrix of ones where J has entries."""
+    return csr_array((np.ones(J.nnz), J.indices, J.indptr), J.shape)
 
 
 def pattern_of(J: csr_array) -> Pattern:
     """The blocks of columns, and which of them share a row."""
-    m, n = J.shape
-    columns = csr_array((np.ones(J.nnz), J.indices, J.indptr), shape=(m, n)).tocsc()
+    (m, n), columns = J.shape, _ones(J).tocsc()
     # A number for each set of rows; two sets have the same number with probability 2^-64.
     keys = np.random.default_rng(0).integers(0, 2**63, m, dtype=np.uint64)
     sums = np.zeros(n, dtype=np.uint64)
@@ -223,10 +206,3 @@ class SparseRows(NamedTuple):
     # For rows with the weights of a robust loss: the least and the largest ones that a step may
     # take, relative to these.
     weights: tuple[Small, Small] | None = None
-
-
-def as_structure(J: csr_array, known: Structure | None) -> Structure:
-    """The structure of J; the known one, if it suits."""
-    if known is None:
-        return Structure(J)
-    return known if known.suits(J) else known.widened(J)

@@ -17,6 +17,8 @@ from array_api_compat import device, is_array_api_obj
 
 from ksdmin._problem.values import changed
 
+Rows = npt.NDArray[np.int64]
+
 WHOLE = slice(None)
 """The whole set, as an index that copies nothing."""
 
@@ -75,15 +77,10 @@ class Stream:
 
     Each stream keeps its first item, once drawn, and the stream after it. A run keeps only the last
     stream, so that used sets are freed.
-
-    Attributes
-    ----------
-    position : int
-        How many have been taken before.
     """
 
     def __init__(self, sets: Iterator[Sets], position: int = 0) -> None:
-        self._sets, self.position = sets, position
+        self._sets, self.position = sets, position  # how many have been taken before
         self._taken: tuple[Sets | None, Stream] | None = None
 
     def take(self) -> tuple[Sets | None, Stream]:
@@ -158,6 +155,8 @@ class Subsets:
         if getattr(n, "shape", None) == ():  # a number in an array
             n = n.item()  # type: ignore[union-attr]
         self.n = int(n) if _is_count(n) else None
+        # Each block is drawn by itself.
+        self.block_sizes: tuple[int, ...] = () if self.n is None else (self.n,)
         self.full = WHOLE if full is None and self.n is not None else full
         self.disjoint = disjoint
         self._source = n
@@ -230,8 +229,8 @@ class Subsets:
 
     @property
     def smallest(self) -> int:
-        """How many samples a set has at least."""
-        return 1
+        """How many samples a set has at least: one of each block."""
+        return len(self.block_sizes)
 
     @property
     def asked(self) -> bool:
@@ -250,7 +249,12 @@ class Subsets:
                 f"subsets: {name}={size!r} is neither a fraction in (0, 1.0] nor a count from 1 "
                 f"to {self.n}"
             )
-        return count
+        if not isinstance(size, float) and count < self.smallest:
+            raise ValueError(
+                f"subsets: {name}={size!r} samples of {self.smallest} blocks: a set needs at least "
+                f"one sample of each block, {self.smallest} in all"
+            )
+        return max(count, self.smallest)
 
     def stream(self) -> Stream | None:
         """The user's iterable from its start; None if sets are drawn by number or by a callable."""
@@ -263,16 +267,28 @@ class Subsets:
         if callable(self._source):
             return _triple(self._source(iteration, rng), self.full)
         assert sizes is not None
-        assert self.n is not None
-        A, together = self._sample(rng, sizes.A), sizes.B + sizes.C
-        if self.disjoint and together <= self.n:
-            both = rng.choice(self.n, together, replace=False)
-            return Sets(A, np.sort(both[: sizes.B]), np.sort(both[sizes.B :]))
-        return Sets(A, self._sample(rng, sizes.B), self._sample(rng, sizes.C))
+        A, B, C = (equal_shares(size, self.block_sizes) for size in (sizes.A, sizes.B, sizes.C))
+        of_A = [_chosen(rng, n, a) for n, a in zip(self.block_sizes, A, strict=True)]
+        pairs = [self._pair(rng, *sized) for sized in zip(self.block_sizes, B, C, strict=True)]
+        of_B, of_C = zip(*pairs, strict=True)
+        return Sets(*map(self._joined, (of_A, of_B, of_C)))
 
-    def _sample(self, rng: np.random.Generator, size: int) -> Any:
-        assert self.n is not None
-        return self.full if size >= self.n else np.sort(rng.choice(self.n, size, replace=False))
+    def _pair(self, rng: np.random.Generator, n: int, b: int, c: int) -> Sequence[Rows | range]:
+        """B and C in a block of `n` samples: disjoint, if they are to be and both fit."""
+        if self.disjoint and b + c <= n:
+            both = rng.choice(n, b + c, replace=False)
+            return np.sort(both[:b]), np.sort(both[b:])
+        return _chosen(rng, n, b), _chosen(rng, n, c)
+
+    def _joined(self, parts: Sequence[Rows | range]) -> Any:
+        """The rows of each block as rows of all; the whole set by its name."""
+        if sum(map(len, parts)) == self.n:
+            return self.full
+        ends = np.cumsum(self.block_sizes)
+        blocks = zip(parts, self.block_sizes, ends - self.block_sizes, strict=True)
+        return np.concatenate(
+            [(np.arange(n) if len(part) == n else part) + at for part, n, at in blocks]
+        )
 
     def adopting(self, subsets: Subsets) -> Subsets:
         """The sets that a caller asks for, of the same samples."""
@@ -373,9 +389,6 @@ PLAIN = Plain(1)
 """A plain function is a sum of one loss: every set is the whole."""
 
 
-Rows = npt.NDArray[np.int64]
-
-
 class StratifiedSubsets(Subsets):
     """Sets over several blocks of samples, one behind the other; each is drawn by itself.
 
@@ -384,18 +397,9 @@ class StratifiedSubsets(Subsets):
     leave a small one with next to nothing.)
     """
 
-    def __init__(
-        self,
-        block_sizes: Sequence[int],  # how many samples each block has
-        # The sizes of A, B and C, over all blocks together: as in :class:`Subsets`.
-        gradient: float | None = None,
-        curvature: float | None = None,
-        search: float | None = None,
-        # Whether B and C have no sample in common in the blocks that hold both.
-        disjoint: bool = True,
-    ) -> None:
+    def __init__(self, block_sizes: Sequence[int]) -> None:
+        super().__init__(sum(block_sizes))
         self.block_sizes = tuple(block_sizes)
-        super().__init__(sum(self.block_sizes), gradient, curvature, search, disjoint)
 
     def adopting(self, subsets: Subsets) -> Subsets:
         """Blocks as these, with the sizes that `subsets` asks for; a user's own sets stay."""
@@ -409,56 +413,6 @@ class StratifiedSubsets(Subsets):
         )
         adopted.sizes(parts=2)  # an impossible request is refused here, not in mid-run
         return adopted
-
-    @property
-    def smallest(self) -> int:
-        """Every set has a sample of each block."""
-        return len(self.block_sizes)
-
-    def _count(self, size: float, name: str) -> int:
-        count, least = super()._count(size, name), len(self.block_sizes)
-        if count == size and not isinstance(size, float) and count < least:
-            raise ValueError(
-                f"subsets: {name}={size!r} samples of {least} blocks: a set needs at least one "
-                f"sample of each block, {least} in all"
-            )
-        return max(count, least)
-
-    def draw(self, iteration: int, rng: np.random.Generator, sizes: Sizes | None) -> Sets:
-        """The sets of an iteration."""
-        assert sizes is not None
-        A = self._sample(rng, sizes.A)
-        blocks = zip(self.block_sizes, self._shares(sizes.B), self._shares(sizes.C), strict=True)
-        of_B, of_C = zip(*(self._pair(rng, n, b, c) for n, b, c in blocks), strict=True)
-        return Sets(A, self._joined(of_B, sizes.B), self._joined(of_C, sizes.C))
-
-    def _sample(self, rng: np.random.Generator, size: int) -> object:
-        assert self.n is not None
-        if size >= self.n:
-            return self.full
-        parts = [
-            _chosen(rng, n, share)
-            for n, share in zip(self.block_sizes, self._shares(size), strict=True)
-        ]
-        return self._joined(parts, size)
-
-    def _pair(self, rng: np.random.Generator, n: int, b: int, c: int) -> tuple[Rows, Rows]:
-        """B and C in a block of `n` samples: disjoint, if they are to be and both fit."""
-        if self.disjoint and b + c <= n:
-            both = rng.choice(n, b + c, replace=False)
-            return np.sort(both[:b]), np.sort(both[b:])
-        return _chosen(rng, n, b), _chosen(rng, n, c)
-
-    def _joined(self, parts: Sequence[Rows], size: int) -> object:
-        """The rows of each block as rows of all; the whole set by its name."""
-        assert self.n is not None
-        if size >= self.n:
-            return self.full
-        offsets = np.cumsum([0, *self.block_sizes[:-1]])
-        return np.concatenate([part + at for part, at in zip(parts, offsets, strict=True)])
-
-    def _shares(self, size: int) -> list[int]:
-        return equal_shares(size, self.block_sizes)
 
 
 def equal_shares(size: int, block_sizes: Sequence[int]) -> list[int]:
@@ -474,5 +428,5 @@ def equal_shares(size: int, block_sizes: Sequence[int]) -> list[int]:
     return shares
 
 
-def _chosen(rng: np.random.Generator, n: int, size: int) -> Rows:
-    return np.arange(n) if size >= n else np.sort(rng.choice(n, size, replace=False))
+def _chosen(rng: np.random.Generator, n: int, size: int) -> Rows | range:
+    return range(n) if size >= n else np.sort(rng.choice(n, size, replace=False))

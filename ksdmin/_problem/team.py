@@ -27,17 +27,9 @@ class Watch(Protocol):
 
 
 class Team:
-    """A single process, which always agrees with itself.
+    """A single process, which always agrees with itself."""
 
-    Attributes
-    ----------
-    rank : int
-        The number of this process. The first one writes files.
-    size : int
-        How many there are.
-    """
-
-    rank, size = 0, 1
+    rank, size = 0, 1  # the number of this process, and how many there are
 
     @property
     def is_first(self) -> bool:

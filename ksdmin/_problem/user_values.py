@@ -52,7 +52,9 @@ def _converted(x0: Any) -> np.ndarray[Any, Any]:
         array = np.asarray(x0)
     except (TypeError, ValueError, RuntimeError):
         array = np.array(None)
-    nested = not isinstance(x0, (list, tuple)) or any(map(_is_part, x0))
+    nested = not isinstance(x0, (list, tuple)) or any(
+        isinstance(part, (Mapping, list, tuple)) or len(getattr(part, "shape", ())) for part in x0
+    )
     if not leaves or not nested or (array.dtype != object and not foreign):
         return array
     entry = "from_jax" if any(map(is_jax_array, leaves)) else "from_jax or from_autograd"
@@ -63,11 +65,6 @@ def _converted(x0: Any) -> np.ndarray[Any, Any]:
         f"x0 is a {type(x0).__name__}, not a vector: {entry} takes parameters of any form, as in "
         f"{call}; problem.unflatten(res.x) has that form again"
     )
-
-
-def _is_part(entry: Any) -> bool:
-    """Whether it is more than a number."""
-    return isinstance(entry, (Mapping, list, tuple)) or len(getattr(entry, "shape", ())) > 0
 
 
 def _leaves(tree: Any) -> Iterator[Any]:

@@ -102,12 +102,7 @@ def check(backend, res, solution=None, atol=0.0):
 
 @pytest.mark.parametrize(
     ("given", "preset"),
-    [
-        ("hess", DEFAULT),
-        ("pair", DEFAULT),
-        ("hessp diagonal", DEFAULT),
-        ("jac diagonals", PAPER),
-    ],
+    [("hess", DEFAULT), ("pair", DEFAULT), ("hessp diagonal", DEFAULT), ("jac diagonals", PAPER)],
     ids=["hess", "pair", "hessp diagonal", "jac diagonals-PAPER"],
 )
 def test_a_plain_function(backend, given, preset):

@@ -29,6 +29,21 @@ BOXES = {
 }
 
 
+class Noted:
+    """A function that notes where it is called."""
+
+    def __init__(self, function):
+        self.function, self.seen = function, []
+
+    def __call__(self, x):
+        self.seen.append(x.real.copy())
+        return self.function(x)
+
+    def assert_never_outside(self, box):
+        points = np.array(self.seen)
+        assert ((points >= box.lb) & (points <= box.ub)).all()
+
+
 def projected(x, g, box):
     return np.abs(x - np.clip(x - g, box.lb, box.ub)).max()
 
@@ -36,12 +51,7 @@ def projected(x, g, box):
 @pytest.mark.parametrize("given", DERIVATIVES)
 @pytest.mark.parametrize("name", BOXES)
 def test_solution_and_the_box_is_never_left(name, given):
-    box, seen = BOXES[name], []
-
-    def fun(x):
-        seen.append(x.real.copy())
-        return rosen(x)
-
+    box, fun = BOXES[name], Noted(rosen)
     x0 = np.clip([0.5, 0.6, 0.2, 0.3], box.lb, box.ub)
     res = ksdmin.minimize(fun, x0, bounds=box, **DERIVATIVES[given])
     reference = scipy.optimize.minimize(
@@ -50,9 +60,7 @@ def test_solution_and_the_box_is_never_left(name, given):
     assert res.success
     assert res.fun <= reference.fun + 1e-6
     assert projected(res.x, rosen_der(res.x), box) <= (1.1e-5 if given != "nothing" else 1e-4)
-    points = np.array(seen)
-    assert (points >= box.lb).all()
-    assert (points <= box.ub).all()
+    fun.assert_never_outside(box)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -124,26 +132,16 @@ def test_bounds_that_are_none(bounds, message):
 class Watched:
     """A quadratic with an offset, and its gradient: both note where they are called."""
 
-    offset = 100.0
-
-    def __init__(self, n=8, seed=0):
+    def __init__(self, n=8, seed=0, offset=100.0):
         rng = np.random.default_rng(seed)
         A = rng.standard_normal((2 * n, n))
-        self.H, self.solution = A.T @ A / (2 * n) + 0.05 * np.eye(n), rng.uniform(0.5, 2, n)
-        self.seen = []
-
-    def fun(self, x):
-        self.seen.append(x.real.copy())
-        return self.offset + (x - self.solution) @ self.H @ (x - self.solution) / 2
-
-    def jac(self, x):
-        self.seen.append(x.copy())
-        return self.H @ (x - self.solution)
+        self.H, at = A.T @ A / (2 * n) + 0.05 * np.eye(n), rng.uniform(0.5, 2, n)
+        self.fun = Noted(lambda x: offset + (x - at) @ self.H @ (x - at) / 2)
+        self.jac = Noted(lambda x: self.H @ (x - at))
 
     def assert_never_outside(self, box):
-        points = np.array(self.seen)
-        assert (points >= box.lb).all()
-        assert (points <= box.ub).all()
+        for function in (self.fun, self.jac):
+            function.assert_never_outside(box)
 
 
 def product_within(box, x, jac, hess=None):
@@ -183,8 +181,7 @@ def test_differenced_products_at_a_bound(corner, jac, hess):
 @pytest.mark.parametrize("offset", [100.0, 0.0])
 @pytest.mark.parametrize("room", [0.0, 1e-14, 1e-7, 1.0])
 def test_differenced_gradients_at_a_bound(scheme, error, offset, room):
-    quadratic = Watched()
-    quadratic.offset = offset
+    quadratic = Watched(offset=offset)
     x = np.full(8, room)
     box = as_box(LOW, x)
     problem = ksdmin.as_problem(quadratic.fun, jac=scheme).within(box)

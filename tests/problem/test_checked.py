@@ -52,71 +52,43 @@ methods = pytest.mark.parametrize("method", ["ksd", "hf"])
 # What the verbs return
 
 
+def gradient(returned):
+    """A problem whose verb `value_and_gradient` returns this."""
+    return problem(value_and_gradient=lambda self, x, idx: returned(x))
+
+
+def curvature(returned):
+    """A problem whose verb `curvature` returns this."""
+    return problem(curvature=lambda self, x, idx: returned)
+
+
+VERB, EXPECTED = "value_and_gradient", r"expected \(value, gradient\)"
 WRONG = {
-    "a column": (
-        {"value_and_gradient": lambda self, x, idx: (fun(x), jac(x)[:, None])},
-        ValueError,
-        r"value_and_gradient returned shape \(4, 1\), expected \(4,\)",
+    rf"{VERB} returned shape \(4, 1\), expected \(4,\)": gradient(
+        lambda x: (fun(x), jac(x)[:, None])
     ),
-    "one number as the gradient": (
-        {"value_and_gradient": lambda self, x, idx: (fun(x), 1.0)},
-        ValueError,
-        r"value_and_gradient returned shape \(\), expected \(4,\)",
+    rf"{VERB} returned shape \(\), expected \(4,\)": gradient(lambda x: (fun(x), 1.0)),
+    f"{VERB} returned values that are not real": gradient(lambda x: (fun(x), jac(x) + 0j)),
+    f"{VERB} returned None: is a return statement": gradient(lambda x: (fun(x), None)),
+    f"{VERB} returned a NoneType: {EXPECTED}": gradient(lambda x: None),
+    f"{VERB} returned a ndarray: {EXPECTED}": gradient(jac),
+    f"{VERB} returned a tuple of 3: {EXPECTED}": gradient(lambda x: (fun(x), jac(x), 1.0)),
+    rf"a scalar value: {VERB} returned an array of shape \(4,\)": gradient(
+        lambda x: (x**2, jac(x))
     ),
-    "a complex gradient": (
-        {"value_and_gradient": lambda self, x, idx: (fun(x), jac(x) + 0j)},
-        TypeError,
-        "value_and_gradient returned values that are not real numbers",
-    ),
-    "no gradient": (
-        {"value_and_gradient": lambda self, x, idx: (fun(x), None)},
-        TypeError,
-        "value_and_gradient returned None: is a return statement missing",
-    ),
-    "nothing": (
-        {"value_and_gradient": lambda self, x, idx: None},
-        ValueError,
-        r"value_and_gradient returned a NoneType: expected \(value, gradient\)",
-    ),
-    "the gradient alone": (
-        {"value_and_gradient": lambda self, x, idx: jac(x)},
-        ValueError,
-        r"value_and_gradient returned a ndarray: expected \(value, gradient\)",
-    ),
-    "three things": (
-        {"value_and_gradient": lambda self, x, idx: (fun(x), jac(x), 1.0)},
-        ValueError,
-        r"value_and_gradient returned a tuple of 3: expected \(value, gradient\)",
-    ),
-    "a vector as the value": (
-        {"value_and_gradient": lambda self, x, idx: (x**2, jac(x))},
-        ValueError,
-        r"must return a scalar value: value_and_gradient returned an array of shape \(4,\)",
-    ),
-    "a matrix": (
-        {"curvature": lambda self, x, idx: HESSIAN},
-        TypeError,
-        "curvature returned a ndarray: expected a function v -> Hv",
-    ),
-    "a product of the wrong shape": (
-        {"curvature": lambda self, x, idx: lambda v: v @ v},
-        ValueError,
-        r"the product of curvature returned shape \(\), expected \(4,\)",
-    ),
-    "no product": (
-        {"curvature": lambda self, x, idx: lambda v: None},
-        TypeError,
-        "the product of curvature returned None",
-    ),
+    "curvature returned a ndarray: expected a function v -> Hv": curvature(HESSIAN),
+    r"the product of curvature returned shape \(\), expected \(4,\)": curvature(lambda v: v @ v),
+    "the product of curvature returned None": curvature(lambda v: None),
 }
+OF_TYPE = ("not real", "returned None", "expected a function")
 
 
 @methods
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_is_named(wrong, method):
-    verbs, error, told = WRONG[wrong]
+@pytest.mark.parametrize("told", WRONG)
+def test_what_is_wrong_is_named(told, method):
+    error = TypeError if any(word in told for word in OF_TYPE) else ValueError
     with pytest.raises(error, match=told):
-        run(problem(**verbs), method=method)
+        run(WRONG[told], method=method)
 
 
 @pytest.mark.parametrize("value", [None, 1j, "high", np.ones(2)])
@@ -190,18 +162,16 @@ def in_torch(**verbs):
 
 
 @pytest.mark.parametrize(
-    ("verb", "origin"),
-    [("value_and_gradient", "value_and_gradient"), ("curvature", "the product of curvature")],
+    ("origin", "verbs"),
+    [
+        ("gradient", {"value_and_gradient": lambda self, x, idx: (1.0, np.ones(N))}),
+        ("the product of curvature", {"curvature": lambda self, x, idx: lambda v: v.numpy()}),
+    ],
 )
-def test_numpy_where_x_is_a_tensor(verb, origin):
-    spoilt = {
-        "value_and_gradient": lambda self, x, idx: (1.0, np.ones(N)),
-        "curvature": lambda self, x, idx: lambda v: v.numpy(),
-    }
-    own, x0 = in_torch(**{verb: spoilt[verb]})
+def test_numpy_where_x_is_a_tensor(origin, verbs):
     told = rf"{origin} returned numpy\.ndarray, but x0 is an array of .*torch: return the same kind"
     with pytest.raises(TypeError, match=told):
-        run(own, x0)
+        run(*in_torch(**verbs))
 
 
 def test_tensors_may_carry_a_graph():
@@ -274,20 +244,19 @@ def test_arrays_may_be_the_same_each_time(method):
         buffers[0][:] = jac(x)
         return fun(x), buffers[0]
 
-    def curvature(self, x, idx):
+    def products(self, x, idx):
         def product(v):
             buffers[1][:] = HESSIAN @ v + 3 * x**2 * v
             return buffers[1]
 
         return product
 
-    res = run(problem(value_and_gradient=gradient, curvature=curvature), method=method)
+    res = run(problem(value_and_gradient=gradient, curvature=products), method=method)
     assert_right(res)
     assert res.x.tobytes() == run(problem(), method=method).x.tobytes()
 
 
 @pytest.mark.parametrize("method", ["L-BFGS-B", "trust-ncg"])
 def test_scipys_methods_check_a_problem_likewise(method):
-    column = problem(value_and_gradient=lambda self, x, idx: (fun(x), jac(x)[:, None]))
     with pytest.raises(ValueError, match=r"value_and_gradient returned shape"):
-        run(column, method=method)
+        run(gradient(lambda x: (fun(x), jac(x)[:, None])), method=method)

@@ -1,64 +1,31 @@
 """Residuals of numpy functions, against scipy.optimize.least_squares."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
 import ksdmin
+from examples.benchmarks.least_squares_suite import more_garbow_hillstrom as classic
+from examples.benchmarks.least_squares_suite.fits import by_complex_step as jacobian
 
 T = np.linspace(0, 3, 30)
 NOISE = np.random.default_rng(0).standard_normal(30)
 
 
-def powell(x):
-    return np.stack(
-        [
-            x[0] + 10 * x[1],
-            5**0.5 * (x[2] - x[3]),
-            (x[1] - 2 * x[2]) ** 2,
-            10**0.5 * (x[0] - x[3]) ** 2,
-        ]
-    )
-
-
-def helix(x):
-    turns = np.arctan(x[1] / x[0]) / (2 * np.pi)
-    return np.stack([10 * (x[2] - 10 * turns), 10 * ((x[0] ** 2 + x[1] ** 2) ** 0.5 - 1), x[2]])
-
-
-KOWALIK_U = 1 / np.array([0.25, 0.5, 1, 2, 4, 6, 8, 10, 12, 14, 16])
-KOWALIK_Y = np.array(
-    [0.1957, 0.1947, 0.1735, 0.16, 0.0844, 0.0627, 0.0456, 0.0342, 0.0323, 0.0235, 0.0246]
-)
 PROBLEMS = {
-    "rosenbrock": (lambda x: np.stack([10 * (x[1] - x[0] ** 2), 1 - x[0]]), [-1.2, 1.0]),
-    "powell": (powell, [3.0, -1.0, 0.0, 1.0]),
-    "helix": (helix, [1.0, 0.5, 0.0]),
-    "kowalik": (
-        lambda x: (
-            KOWALIK_Y
-            - x[0] * (KOWALIK_U**2 + KOWALIK_U * x[1]) / (KOWALIK_U**2 + KOWALIK_U * x[2] + x[3])
-        ),
-        [0.25, 0.39, 0.415, 0.39],
-    ),
+    "rosenbrock": (partial(classic.rosenbrock, 2), [-1.2, 1.0]),
+    "powell": (partial(classic.powell_singular, 4), [3.0, -1.0, 0.0, 1.0]),
+    "helix": (partial(classic.helical_valley, 3), [1.0, 0.5, 0.0]),
+    "kowalik": (partial(classic.kowalik_osborne, 11), [0.25, 0.39, 0.415, 0.39]),
     "decay": (
         lambda x: x[0] * np.exp(-x[1] * T) + x[2] - 2 * np.exp(-T) - 0.5 - 0.1 * NOISE,
         [1.0, 0.5, 0.0],
     ),
 }
 LOSSES = ["linear", "soft_l1", "huber", "cauchy", "arctan"]
-
-
-def jacobian(r):
-    """The exact derivatives, by complex steps."""
-
-    def jac(x, *args):
-        steps = 1e-30j * np.eye(len(x))
-        return np.stack([r(x + step, *args).imag / 1e-30 for step in steps], 1)
-
-    return jac
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -195,15 +195,6 @@ def test_a_wrapper_that_forgets_the_traits_is_refused():
         ksdmin.minimize(wrapper, rng=0)
 
 
-def of_verb(trait, verb):
-    """A trait that promises a verb which is missing, or is no method."""
-    told, traits = (
-        rf"Own\.traits says {trait}=True, but there is no method {verb}",
-        Traits(**{trait: True}),
-    )
-    return (told, {"traits": traits}), (told, {"traits": traits, verb: "no method"})
-
-
 REFUSED = [
     *(
         (rf"Own has {field.name}, but no traits: declare them as traits = ksdmin", {field.name: 1})
@@ -214,7 +205,14 @@ REFUSED = [
         (r"Own\.traits: expected a ksdmin\.Traits, not (dict|type|str|float)", {"traits": traits})
         for traits in ({"noise": 1e-3}, Traits, "nonlinear", 1e-3)
     ),
-    *(case for trait, verb in OPTIONAL_VERBS.items() for case in of_verb(trait, verb)),
+    *(  # a verb that is missing, or is no method
+        (
+            rf"Own\.traits says {trait}=True, but there is no method {verb}",
+            {"traits": Traits(**{trait: True}), **wrong},
+        )
+        for trait, verb in OPTIONAL_VERBS.items()
+        for wrong in ({}, {verb: "no method"})
+    ),
 ]
 
 
