@@ -80,35 +80,28 @@ def step(run: HFRun, state: HFState) -> HFState:
         factors = renewed(state.factors, evaluator, here, damping, iteration)
         state = changed(state, factors=factors)
         H = evaluator.curvature(here.x, state.sets.B)
-        found = solve(run, evaluator, state, H)
-        d, value = walk_back(evaluator, state, found.kept)
+        kept, iterations = conjugate_gradients(
+            run.space,
+            lambda v: H(v) + damping * v,
+            here.gradient,
+            None if state.solution is None else SHRINK * state.solution,
+            preconditioner(run, state),
+            run.options.inner_maxiter,
+            evaluator.spent,
+        )
+        d, value = walk_back(evaluator, state, kept)
         actual, predicted = reductions(evaluator, state, d, H)
         rate = line_search(evaluator, state, d, value)
         if run.sampled:  # what was found on samples must be judged first
             evaluator.let_finish()
         sampling = run.next_sets(state.sampling, here.idx, iteration + 1, run.sizes)
-        after = accept_step(run, evaluator, state, rate * d, rate > 0, sampling, found.iterations)
+        after = accept_step(run, evaluator, state, rate * d, rate > 0, sampling, iterations)
         return changed(
             after,
             damping=adjusted(damping, actual, predicted),
-            solution=found.kept[-1],
+            solution=kept[-1],
             ledger=evaluator.ledger,
         )
-
-
-def solve(
-    run: HFRun, evaluator: Evaluator, state: HFState, H: Callable[[Array], Array]
-) -> Solution:
-    """Conjugate gradients on the damped model, from a share of their last solution."""
-    return conjugate_gradients(
-        run.space,
-        lambda v: H(v) + state.damping * v,
-        state.here.gradient,
-        None if state.solution is None else SHRINK * state.solution,
-        preconditioner(run, state),
-        run.options.inner_maxiter,
-        evaluator.spent,
-    )
 
 
 def preconditioner(run: HFRun, state: HFState) -> Callable[[Array], Array]:
@@ -210,14 +203,6 @@ WINDOW, WINDOW_SHARE = 10, 0.1  # over so many iterations, or this share of them
 FIRST_KEPT, SPACING = 5, 1.3  # the iterates that the step may go back to
 
 
-@dataclass(frozen=True)
-class Solution:
-    """The result of conjugate gradients: the kept iterates, and the number of iterations."""
-
-    kept: list[Array]
-    iterations: int
-
-
 def conjugate_gradients(
     space: Space,
     product: Callable[[Array], Array],
@@ -226,10 +211,11 @@ def conjugate_gradients(
     precondition: Callable[[Array], Array],
     maxiter: int,
     spent: Callable[[], bool],
-) -> Solution:
+) -> tuple[list[Array], int]:
     """Minimise q(d) = d^T A d / 2 + g^T d, preconditioned, from `begin` or zero.
 
-    `precondition` multiplies by the inverse of the preconditioner.
+    `precondition` multiplies by the inverse of the preconditioner. Returns the iterates that are
+    kept, with the last, and the number of iterations.
     """
     d = g * 0 if begin is None else begin
     r = g if begin is None else product(d) + g
@@ -257,7 +243,7 @@ def conjugate_gradients(
         d = -y  # no positive curvature
     if not kept or kept[-1] is not d:
         kept.append(d)
-    return Solution(kept, steps)
+    return kept, steps
 
 
 def finished(values: list[float], i: int) -> bool:

@@ -76,13 +76,13 @@ class MethodOptions:
 
     def __post_init__(self) -> None:
         self._check_checkpoint()
-        self._check_watching()
+        watching = (self.validation, self.patience, self.average, self.history)
+        if any(option is not None for option in watching):
+            self._check_watching()
         for name in ("maxiter", "maxfun"):
             self._check_count(name)
         for name in ("maxfun", "maxtime", "gtol", "gtol_rel", "ftol", "xtol", "fmin"):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, getattr(type(self), name))
-            self._check(name, -math.inf if name == "fmin" else 0)
+            self._check(name, -math.inf if name == "fmin" else 0, default=True)
         if not self.gtol_rel < 1:
             raise ValueError(f"option gtol_rel={self.gtol_rel!r}: expected a share, less than 1")
         for name in ("disp", "progress", "return_all"):  # SciPy's callers pass integers, too
@@ -101,9 +101,6 @@ class MethodOptions:
         return f"{type(self).__name__}({', '.join(given)})"
 
     def _check_watching(self) -> None:
-        watching = (self.validation, self.patience, self.average, self.history)
-        if all(option is None for option in watching):
-            return
         self._check("patience", 1, whole=True)
         self._check("history", 2, whole=True)
         if self.validation is not None and not callable(self.validation):
@@ -121,8 +118,6 @@ class MethodOptions:
     def _check_checkpoint(self) -> None:
         path: Any = self.checkpoint
         every: Any = self.checkpoint_every
-        if path is None and type(every) is float and every > 0:
-            return
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"option checkpoint={path!r}: expected the path of a file")
         number = isinstance(every, (int, float, np.number)) and not isinstance(every, bool)
@@ -141,10 +136,14 @@ class MethodOptions:
         if value is not None and abs(value) < math.inf:
             object.__setattr__(self, name, math.floor(value))  # at most 2.5 means at most 2
 
-    def _check(self, name: str, least: float, *, whole: bool = False) -> None:
-        """Raise for anything but a number from `least` up, or None as the default."""
+    def _check(
+        self, name: str, least: float, *, whole: bool = False, default: bool = False
+    ) -> None:
+        """Raise for anything but a number from `least` up, or None, as it is or as the default."""
         value = getattr(self, name)
         if value is None:
+            if default:
+                object.__setattr__(self, name, getattr(type(self), name))
             return
         number = isinstance(value, (int, float, np.number)) and value >= least
         if number and whole:
@@ -324,12 +323,9 @@ history, disp, progress, return_all, checkpoint, checkpoint_every
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("damping", "diagonal_power", "inner_maxiter"):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, getattr(type(self), name))
-        self._check("damping", 0)
-        self._check("diagonal_power", 0)
-        self._check("inner_maxiter", 1, whole=True)
+        self._check("damping", 0, default=True)
+        self._check("diagonal_power", 0, default=True)
+        self._check("inner_maxiter", 1, whole=True, default=True)
 
 
 Chosen = TypeVar("Chosen", bound=MethodOptions)
@@ -352,20 +348,30 @@ def parse_options(
 ) -> Chosen:
     """The user's options, with SciPy's warning for those that are not known.
 
-    Raises for an option of another method. `frames` is how many calls up the user's line is.
+    Raises for an option of another method, which would have no effect. `frames` is how many calls
+    up the user's line is.
     """
-    if isinstance(given, MethodOptions):
-        return _as_object(given, kind, tol)
-    if isinstance(given, str):
+    if isinstance(given, kind):
+        default = isinstance(given.gtol, NotGiven)
+        return replace(given, gtol=tol) if default and tol is not None else given
+    if isinstance(given, (str, MethodOptions)):
         raise TypeError(
             f"options: expected a mapping or ksdmin.{kind.__name__}, not {given!r}{_paper(given)}"
         )
     given = dict(given or {})
     if tol is not None:
         given.setdefault("gtol", tol)
-    known = _names(kind)
-    _refuse_foreign([name for name in given if name not in known], kind)
+    known = tuple(kind.__dataclass_fields__)
     unknown = [name for name in given if name not in known]
+    useless = [
+        name for name in unknown if any(name in of.__dataclass_fields__ for of in METHODS.values())
+    ]
+    if useless:
+        method = next(name for name, options in METHODS.items() if options is kind)
+        raise ValueError(
+            f"options without effect on method {method!r}: {', '.join(useless)}. Leave them out; "
+            f"it takes {', '.join(known)}"
+        )
     if unknown:
         hints = ", ".join(
             f"{name}{hint(str(name), known)}{_paper(given[name])}" for name in unknown
@@ -378,28 +384,3 @@ def _paper(given: Any) -> str:
     """A hint for users who look for the paper's algorithm."""
     asked = isinstance(given, str) and given.lower() == "paper"
     return " (for the paper's algorithm: options=ksdmin.PAPER)" if asked else ""
-
-
-def _as_object(given: MethodOptions, kind: type[Chosen], tol: float | None) -> Chosen:
-    if not isinstance(given, kind):
-        raise TypeError(f"options: expected a mapping or ksdmin.{kind.__name__}, not {given!r}")
-    default = isinstance(given.gtol, NotGiven)
-    return replace(given, gtol=tol) if default and tol is not None else given
-
-
-def _refuse_foreign(names: list[str], kind: type[MethodOptions]) -> None:
-    """Raise for options of another method, which would have no effect."""
-    if not names:
-        return
-    method = next(name for name, options in METHODS.items() if options is kind)
-    foreign = {name for options in METHODS.values() for name in _names(options)}
-    useless = [name for name in names if name in foreign]
-    if useless:
-        raise ValueError(
-            f"options without effect on method {method!r}: {', '.join(useless)}. Leave them out; "
-            f"it takes {', '.join(_names(kind))}"
-        )
-
-
-def _names(kind: type[MethodOptions]) -> tuple[str, ...]:
-    return tuple(kind.__dataclass_fields__)

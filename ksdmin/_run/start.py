@@ -67,7 +67,7 @@ def warn_if_contradicted(run: Run, evaluator: Evaluator, here: Evaluated) -> Non
         return
     if run.space.max_abs(here.gradient) == 0:
         warning = vanished_gradient(run, evaluator, here)
-    elif not evaluator.gradient_is_written:
+    elif not evaluator.problem.gradient_is_written:
         return
     elif warning := contradiction(run, evaluator, here):
         warning = f"jac contradicts fun at x0: {warning}{entries(run, evaluator, here)}"
