@@ -291,7 +291,9 @@ def test_not_finite_at_the_start(value, where, preset):
     jac = (lambda x: np.full(3, value)) if where == "jac" else rosen_der
     res = minimize(fun, X0, jac=jac, options=preset)
     assert (res.status, res.success, res.nit) == (Status.NOT_FINITE, False, 0)
-    assert res.message.startswith("NaN result encountered.")
+    mend = "start where it is finite, or look for such values in the data."
+    told = f"fun(x0) is {value}: {mend}" if where == "fun" else "The gradient at x0 is not finite"
+    assert res.message.startswith(f"NaN result encountered. {told}")
     assert_array_equal(res.x, X0)
     assert_array_equal(res.fun, fun(X0))
     assert_array_equal(res.jac, jac(X0))
@@ -316,6 +318,7 @@ def test_not_a_number_in_products(first, preset):
         callback=lambda intermediate_result: seen.append(intermediate_result.nit),
     )
     assert (res.status, res.success) == (Status.NOT_FINITE, False)
+    assert "(hess or hessp) is not finite" in res.message
     assert res.fun == rosen(res.x) <= rosen(X0)
     assert (res.fun < rosen(X0)) == (first > 1)
     assert_array_equal(res.history["iteration"], range(res.nit + 1))

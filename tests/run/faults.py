@@ -61,7 +61,7 @@ class Faulty:
         wrong = float(self.kind)
         if self.verb == "value":
             return wrong
-        out = out.clone() if hasattr(out, "clone") else np.array(out)
+        out = np.array(out)
         out[0] = wrong
         return out
 
@@ -88,31 +88,7 @@ def samples_run(method, faulty):
     return {**runs.samples(), "fun": problem, "method": method}
 
 
-def torch_run(method, faulty):
-    torch = runs.pytest.importorskip("torch")
-
-    def fun(x):
-        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
-
-    def jac(x):
-        x = x.requires_grad_()
-        return torch.autograd.grad(fun(x), x)[0]
-
-    def hessp(x, v):
-        x = x.requires_grad_()
-        (g,) = torch.autograd.grad(fun(x), x, create_graph=True)
-        return torch.autograd.grad(g @ v, x)[0]
-
-    return {
-        "fun": faulty.wrap("value", lambda x: fun(x).item()),
-        "x0": torch.as_tensor(runs.X0),
-        "jac": faulty.wrap("gradient", jac),
-        "hessp": faulty.wrap("product", hessp),
-        "method": method,
-    }
-
-
-RUNS = {"numpy": numpy_run, "samples": samples_run, "torch": torch_run}
+RUNS = {"numpy": numpy_run, "samples": samples_run}
 
 
 @cache

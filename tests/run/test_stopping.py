@@ -183,23 +183,6 @@ def test_a_saved_run_needs_its_validation_again(tmp_path):
         ksdmin.resume(path, problem)
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"patience": 3}, "patience: it needs the option validation"),
-        ({"validation": 3}, "validation: pass a function of x.* not int$"),
-        ({"validation": (np.eye(2), X0)}, r"^option validation: pass .*\)\.value\), not tuple$"),
-        ({"validation": rosen, "patience": 0}, "patience=0"),
-        ({"average": 1.0}, "average=1.0: expected a number between 0 and 1"),
-        ({"history": 1}, "history=1: expected a whole number from 2"),
-        ({"fmin": "low"}, "fmin='low'"),
-    ],
-)
-def test_options_that_make_no_sense(options, match):
-    with pytest.raises((TypeError, ValueError), match=match):
-        ksdmin.minimize(rosen, X0, options=options)
-
-
 def test_a_validation_that_returns_no_number():
     with pytest.raises(ValueError, match="validation returned"):
         ksdmin.minimize(rosen, X0, jac=rosen_der, options={"validation": lambda x: None})
