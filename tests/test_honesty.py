@@ -57,10 +57,7 @@ ENDS = {
 def test_value_and_gradient_are_those_of_the_whole_set_at_x(losses, sets, end, preset):
     options, seen = preset | ENDS[end], []
     res = minimize(
-        losses.fun,
-        losses.x0,
-        jac=losses.jac,
-        hessp=losses.hessp,
+        **losses.exact,
         subsets=SETS[sets](losses.n),
         rng=0,
         options=options,
@@ -136,9 +133,7 @@ def test_a_step_that_was_judged_on_a_part_does_not_end_the_run(end):
 
 def test_a_curvature_that_breaks_leaves_the_value_of_the_whole_set(losses):
     res = minimize(
-        losses.fun,
-        losses.x0,
-        jac=losses.jac,
+        **losses.given,
         hessp=lambda x, p, idx: np.nan * p,
         subsets=Subsets(losses.n, gradient=0.2),
         rng=0,
@@ -152,10 +147,7 @@ def test_a_curvature_that_breaks_leaves_the_value_of_the_whole_set(losses):
 def test_the_best_point_is_not_lost(losses):
     # The paper takes every step, and a search on one sample in 60 takes many a bad one.
     res = minimize(
-        losses.fun,
-        losses.x0,
-        jac=losses.jac,
-        hessp=losses.hessp,
+        **losses.exact,
         subsets=Subsets(losses.n, curvature=2, search=2),
         rng=0,
         options=ksdmin.PAPER | {"maxiter": 10, "return_all": True},

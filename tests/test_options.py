@@ -31,6 +31,7 @@ REFUSED = [
     *((name, math.inf) for name in ("krylov_dim", "inner_maxiter", "memory", "pairs")),
     *((name, True) for name in ("maxiter", "maxfun", "checkpoint_every")),
     *(("floor", 1.0), ("fmin", "low"), ("average", 1.0), ("history", 1), ("checkpoint", 3)),
+    *(("gtol_rel", value) for value in (-1e-3, 1.0, 2, math.nan, "1e-3")),
     *(("checkpoint_every", 0), ("checkpoint_every", math.nan)),
 ]
 
@@ -94,11 +95,8 @@ def test_options_of_other_libraries_get_a_hint(name, told):
 
 @pytest.mark.parametrize(
     ("minimize", "method"),
-    [
-        (ksdmin.minimize, "ksd"),
-        (scipy.optimize.minimize, ksdmin.ksd),
-    ],
-    ids=["minimize", "plug-in"],
+    [(ksdmin.minimize, "ksd"), (scipy.optimize.minimize, ksdmin.ksd), (ksdmin.Solver, "ksd")],
+    ids=["minimize", "plug-in", "solver"],
 )
 def test_warning_points_at_the_caller(minimize, method):
     with pytest.warns(OptimizeWarning) as told:

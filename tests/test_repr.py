@@ -244,6 +244,7 @@ def test_the_progress_line_fits_80_columns():
     record = SimpleNamespace(value=-1.234567e-5, gradient_norm=1e-5, passes=12_345.6, seconds=0.0)
     bar = tqdm.tqdm(desc="krylov", bar_format=BAR_FORMAT, file=io.StringIO())
     bar.set_postfix(refresh=False, **shown(record, 99_999.0))
+    assert "left" not in shown(record, np.inf)
     line = tqdm.tqdm.format_meter(**{**bar.format_dict, "n": 12_345, "elapsed": 35_999.0})
     bar.close()
     assert line == (

@@ -1,7 +1,5 @@
 """A `jac` that contradicts `fun` at x0 is noticed; a right one never is, whatever fun is like."""
 
-import warnings
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize, rosen, rosen_der
@@ -195,13 +193,3 @@ def test_a_right_gradient_costs_one_value():
         res = ksdmin.minimize(rosen, x0, jac=rosen_der, options={"maxiter": 0})
         assert (res.nfev, res.njev) == (2, 1)
         np.testing.assert_array_equal(res.x, x0)
-
-
-def test_it_is_not_looked_at_again_after_a_break(tmp_path):
-    solver = ksdmin.Solver(rosen, START, jac=rosen_der)
-    next(iter(solver))
-    solver.save(tmp_path / "run")
-    went_on = ksdmin.Solver.load(tmp_path / "run", ksdmin.as_problem(rosen, jac=rosen_der))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert went_on.result().nfev == solver.result().nfev

@@ -68,18 +68,10 @@ def test_optimum_is_a_lower_bound(problem):
     assert 0 <= res.fun - found["value"] + 1e-15 < 1e-9
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "ksd",
-        "ksd-diagonal",
-        "ksd-everything",
-        "L-BFGS-B",
-        "Newton-CG",
-        "Newton-CG-sum",
-        "trust-krylov-sum",
-    ],
-)
+METHODS = "ksd ksd-diagonal ksd-everything L-BFGS-B Newton-CG Newton-CG-sum trust-krylov-sum"
+
+
+@pytest.mark.parametrize("method", METHODS.split())
 def test_run_arrives_at_every_gap(problem, method):
     optimum = optima.optimum(problem)
     run = solver_runs.run(method, problem, optimum, seed=0)
