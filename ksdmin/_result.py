@@ -319,7 +319,12 @@ def _rows(result: Mapping[str, Any], status: str) -> list[tuple[str, str]]:
         steps = [f"{count} {kind}" for kind, count in result["kinds"].items()]
         rows.append(("steps", ", ".join(steps)))
     if "history" in result:
-        rows.append(("history", _history(result["history"])))
+        history, told = result["history"], "empty"
+        if history:
+            first, last = history[0], history[-1]
+            norms = f"max |gradient| {first.gradient_norm:.2e} -> {last.gradient_norm:.2e}"
+            told = f"{norms} in {last.seconds:.3g} s"
+        rows.append(("history", told))
     if rest := [_mentioned(name, result[name]) for name in result if name not in SHOWN]:
         rows.append(("also", ", ".join(rest)))
     return rows
@@ -355,14 +360,6 @@ def _vector(v: Any, *, magnitude: bool = False) -> str:
 def _size(value: Any) -> str:
     """The shape of an array, if it has one."""
     return " x ".join(map(str, getattr(value, "shape", None) or ()))
-
-
-def _history(history: Sequence[Any]) -> str:
-    if not history:
-        return "empty"
-    first, last = history[0], history[-1]
-    norms = f"max |gradient| {first.gradient_norm:.2e} -> {last.gradient_norm:.2e}"
-    return f"{norms} in {last.seconds:.3g} s"
 
 
 def _levels(history: Sequence[Any]) -> list[float]:

@@ -67,7 +67,12 @@ def convergence(
         against = "evaluations"
     curves = {name: _column(history, against) for name, history in named.items()}
     heights, show = _heights(named, show)
-    ax = _new_axes() if ax is None else ax
+    if ax is None:
+        try:
+            from matplotlib import pyplot
+        except ImportError:
+            raise ImportError("ksdmin.plotting needs matplotlib: pip install matplotlib") from None
+        _, ax = pyplot.subplots(layout="constrained")
     for name, across in curves.items():
         ax.plot(across, heights[name], label=name, marker="." if len(across) < 40 else None)
     if len(named) == 1:
@@ -142,12 +147,3 @@ def _check(name: str, given: str, known: Mapping[str, str]) -> None:
         raise ValueError(
             f"{name}={given!r}: expected one of {expected}{nearest(str(given), known)}"
         )
-
-
-def _new_axes() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise ImportError("ksdmin.plotting needs matplotlib: pip install matplotlib") from None
-    _, ax = pyplot.subplots(layout="constrained")
-    return ax

@@ -203,20 +203,11 @@ def decode(
     array: Callable[[Any], Any] = lambda u: u,
     also: type | None = None,
 ) -> T:
-    """What was encoded.
+    """What was encoded: an instance of `kind`.
 
-    Parameters
-    ----------
-    kind : type
-        The class of it. Only this one, and classes named in its type hints, are made.
-    encoded : mapping
-        From `encode`.
-    given : mapping of str to object
-        What was not saved; "drawn" is a function that draws the set of an iteration again.
-    array : callable, optional
-        Called with each array, such as to bring it to a device.
-    also : type, optional
-        Another class that may be made, with those of its type hints: of a method's own state.
+    Only this class, the one that is `also` allowed (a method's own state), and those named in
+    their type hints are made. `given` has what was not saved; "drawn" is a function that draws the
+    set of an iteration again. `array` is called with each array, such as to bring it to a device.
     """
     if encoded.get("format") != FORMAT:
         raise ValueError(
@@ -243,25 +234,21 @@ def decode(
         if "class" not in plain:
             ((tag, content),) = plain.items()
             return makers[tag](content)
-        parts = {name: restored(part) for name, part in plain["fields"].items()}
-        return _instance(classes, plain["class"], parts)
+        name, parts = plain["class"], plain["fields"]
+        if name not in classes:
+            raise ValueError(f"the saved state holds a {name!r}, which is unknown: {OTHER_VERSION}")
+        differ = parts.keys() ^ {field.name for field in fields(classes[name])}
+        if differ:
+            raise ValueError(
+                f"the saved {name} has other fields than this one ({', '.join(sorted(differ))}): "
+                f"{OTHER_VERSION}"
+            )
+        return classes[name](**{name: restored(part) for name, part in parts.items()})
 
     value = restored(encoded["value"])
     if not isinstance(value, kind):
         raise ValueError(f"expected a saved {kind.__name__}, not a {type(value).__name__}")
     return value
-
-
-def _instance(classes: Mapping[str, Any], name: str, parts: dict[str, Any]) -> Any:
-    if name not in classes:
-        raise ValueError(f"the saved state holds a {name!r}, which is unknown: {OTHER_VERSION}")
-    differ = parts.keys() ^ {field.name for field in fields(classes[name])}
-    if differ:
-        raise ValueError(
-            f"the saved {name} has other fields than this one ({', '.join(sorted(differ))}): "
-            f"{OTHER_VERSION}"
-        )
-    return classes[name](**parts)
 
 
 @cache

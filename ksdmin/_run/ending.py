@@ -233,7 +233,7 @@ def explained(
     elif status == Status.TARGET:
         cause = f"fun {point.value:.6g} <= fmin {run.options.fmin:.6g}."
     elif status == Status.NOT_FINITE and bad is not None:
-        cause = not_finite_gradient(run, evaluator, bad, "a lower point") + after(state)
+        cause = not_finite_gradient(run, evaluator, state, bad, "a lower point")
     elif status == Status.NOT_FINITE:
         cause = not_finite(run, evaluator, state)
     elif status == Status.PRECISION_LOSS and state.held is not None:
@@ -241,7 +241,9 @@ def explained(
     elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
         cause = coarse_differences(run, evaluator, state, point.value)
     elif status == Status.PRECISION_LOSS and run.subsets.full is not None:
-        cause = "" if evaluator.spent() else no_descent(run, evaluator, point)
+        if not evaluator.spent():  # a wrong gradient, or fun ends there
+            cause = edge(run, evaluator, point) or contradiction(run, evaluator, point)
+        cause = cause[:1].upper() + cause[1:] if cause.startswith("the ") else cause
     if status == Status.PRECISION_LOSS and (evaluator.gradient_error or not cause):
         cause = f"{cause} {few_digits(run.space)}".strip()
     return f"{MESSAGES[status]} {cause}".rstrip()
@@ -286,18 +288,21 @@ def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
     if not math.isfinite(here.value):
         mend = ": start where it is finite, or look for such values in the data." if first else "."
         if samples := not_finite_samples(run, evaluator, here):
-            advice = "look at the data, or start elsewhere" if first else "look at the data"
-            mend = f", because of {blamed(samples)}: {advice}."
+            named = "sample " if len(samples) == 1 else "the samples "
+            named += ", ".join(map(str, samples))
+            named += " and perhaps others" if len(samples) == MOST else ""
+            mend = f", because of {named}: look at the data{', or start elsewhere' * first}."
         return f"fun({where}) is {here.value}{mend}"
     if not math.isfinite(run.space.max_abs(here.gradient)):
-        cause = not_finite_gradient(run, evaluator, here, where)
-        return cause + ("" if first else after(state))
+        return not_finite_gradient(run, evaluator, state, here, where)
     if state.broken:
         return f"A product with the Hessian at {where} (hess or hessp) is not finite."
     return ""
 
 
-def not_finite_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: str) -> str:
+def not_finite_gradient(
+    run: Run, evaluator: Evaluator, state: State, here: Evaluated, where: str
+) -> str:
     """Which entries of a gradient are not finite, and x at these entries."""
     about = f"The gradient at {where} is not finite, and the value is {here.value:.6g}"
     if evaluator.gradient_error:  # the user gave no gradient
@@ -306,25 +311,9 @@ def not_finite_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: 
     wrong = [i for i, entry in enumerate(g.tolist()) if not math.isfinite(entry)]
     named = ", ".join(f"{g[i]} in entry {i}, where x[{i}] is {x[i]:.6g}" for i in wrong[:MOST])
     more = f", and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
-    return f"{about}: {named}{more}."
-
-
-def after(state: State) -> str:
-    """When a run ended."""
-    return f" The run ended after iteration {state.record.iteration}."
-
-
-def blamed(samples: list[int]) -> str:
-    """The samples whose values are not finite, in words."""
-    named = ", ".join(map(str, samples))
-    more = " and perhaps others" if len(samples) == MOST else ""
-    return f"sample {named}" if len(samples) == 1 else f"the samples {named}{more}"
-
-
-def no_descent(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
-    """Why values along the gradient do not fall: it is wrong, or fun ends there."""
-    cause = edge(run, evaluator, there) or contradiction(run, evaluator, there)
-    return cause[:1].upper() + cause[1:] if cause.startswith("the ") else cause
+    when = state.record.iteration
+    end = f" The run ended after iteration {when}." if when else ""
+    return f"{about}: {named}{more}.{end}"
 
 
 def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: float) -> str:

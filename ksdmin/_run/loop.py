@@ -91,7 +91,11 @@ def begin(
     sets = resolve_subsets(problem, subsets)
     taken = problem_of_run(problem, space)
     if team is not ALONE:
-        team.require_same(compared(options, method.name, sets))
+        own = ("validation", "disp", "progress", "checkpoint", "checkpoint_every")
+        names = [field.name for field in fields(options) if field.name not in own]
+        decisive = {f"option {name}": getattr(options, name) for name in names}
+        same = {"method": method.name, "the number of samples": sets.n, **decisive}
+        team.require_same(same)  # by names that the user knows
     plain = make_run(space, sets, options, rng, box, team)
     run = method.prepare(plain, options, taken.traits)
     path = Path(options.checkpoint) if options.checkpoint is not None and team.is_first else None
@@ -125,17 +129,6 @@ def make_run(
         team=team,
         sampled=sampled,
     )
-
-
-def compared(options: MethodOptions, method: str, subsets: Subsets) -> dict[str, Any]:
-    """What has to be the same in all processes of a run, by names that the user knows."""
-    own = ("validation", "disp", "progress", "checkpoint", "checkpoint_every")
-    decisive = {
-        f"option {field.name}": getattr(options, field.name)
-        for field in fields(options)
-        if field.name not in own
-    }
-    return {"method": method, "the number of samples": subsets.n, **decisive}
 
 
 class Loop:

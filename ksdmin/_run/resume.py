@@ -20,7 +20,7 @@ from ksdmin._problem.entry import resolve_subsets
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
-from ksdmin._problem.subsets import Stream, Subsets, one_object
+from ksdmin._problem.subsets import Subsets, one_object
 from ksdmin._problem.team import Team, team_of
 from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
@@ -71,7 +71,8 @@ def loaded(
     }
     method = methods[header["method"]]
     saved = decode(Saved, content, given, again, also=method.state)
-    state, space = state_again(saved, problem, space, sets)
+    state = state_again(saved, problem, space, sets)
+    space = state.ledger.problem.home(space)
     if dtype_name(space) != header["dtype"]:
         raise CheckpointError(
             f"{path}: the saved run is in {header['dtype']}, the problem in {dtype_name(space)}: "
@@ -88,16 +89,21 @@ def loaded(
     return Loop(method, run, state.ledger, state.here.x, observer, source, state, identity)
 
 
-def state_again(saved: Saved, problem: Any, space: Space, sets: Subsets) -> tuple[State, Space]:
-    """The saved state, with the problem in its last arithmetic, and where its vectors live."""
+def state_again(saved: Saved, problem: Any, space: Space, sets: Subsets) -> State:
+    """The saved state, with its sets, and the problem in its last arithmetic."""
     if saved.bounds is not None and isinstance(problem, FunctionProblem):
         problem = problem.within(Box(space, *saved.bounds))
     taken, state = problem_of_run(problem, space), saved.state
     for _ in range(state.ledger.refined):
         taken = taken.in_finer_arithmetic() or taken
-    sampling = changed(state.sampling, rest=rest_again(sets, saved.sets_taken))
+    rest = sets.stream() if saved.sets_taken else None
+    for _ in range(saved.sets_taken):  # the user's iterable, up to where it stood
+        if rest is None:
+            raise CheckpointError("subsets: the saved run took its sets from an iterable")
+        _, rest = rest.take()
+    sampling = changed(state.sampling, rest=rest)
     state = changed(state, ledger=changed(state.ledger, problem=taken), sampling=sampling)
-    return state.from_file(sets.full), taken.home(space)
+    return state.from_file(sets.full)
 
 
 def recalled(state: State, known: Remembered | None, full: Any) -> State:
@@ -108,16 +114,6 @@ def recalled(state: State, known: Remembered | None, full: Any) -> State:
     idx = one_object(known.idx, (full, state.here.idx, sets.A, sets.B, sets.C))
     problem = ledger.problem.recalling(changed(known, idx=idx))
     return changed(state, ledger=changed(ledger, problem=problem))
-
-
-def rest_again(sets: Subsets, taken: int) -> Stream | None:
-    """The user's iterable, advanced to where it stood."""
-    stream = sets.stream() if taken else None
-    for _ in range(taken):
-        if stream is None:
-            raise CheckpointError("subsets: the saved run took its sets from an iterable")
-        _, stream = stream.take()
-    return stream
 
 
 def goes_on(
