@@ -95,7 +95,8 @@ def step(run: HFRun, state: HFState) -> HFState:
         if run.sampled:  # what was found on samples must be judged first
             evaluator.let_finish()
         sampling = run.next_sets(state.sampling, here.idx, iteration + 1, run.sizes)
-        after = accept_step(run, evaluator, state, rate * d, rate > 0, sampling, iterations)
+        taken = rate * d if rate > 0 else None
+        after = accept_step(run, evaluator, state, taken, sampling, iterations)
         return changed(
             after,
             damping=adjusted(damping, actual, predicted),
@@ -160,14 +161,13 @@ def accept_step(
     run: HFRun,
     evaluator: Evaluator,
     state: HFState,
-    d: Array,
-    moved: bool,
+    d: Array | None,
     sampling: Sampling,
     iterations: int,
 ) -> HFState:
-    """The state after the step d, or at the same point on the next set."""
-    here, sets = state.here, sampling.sets
-    x = here.x + d if moved else here.x
+    """The state after the step d, or without one at the same point on the next set."""
+    here, sets, moved = state.here, sampling.sets, d is not None
+    x = here.x if d is None else here.x + d
     there = here
     if moved or sets.A is not here.idx:
         there = evaluator.evaluate(x, sets.A, diagonal=True)
@@ -180,7 +180,7 @@ def accept_step(
         there,
         norm,
         sets,
-        step_norm=run.space.norm(d) if moved else 0.0,
+        step_norm=0.0 if d is None else run.space.norm(d),
         inner_iterations=iterations,
         accepted=moved,
         kind=HESSIAN_FREE,

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from scipy.optimize import OptimizeWarning
@@ -75,20 +75,32 @@ class MethodOptions:
     checkpoint_every: float = 60.0
 
     def __post_init__(self) -> None:
-        self._check_checkpoint()
-        watching = (self.validation, self.patience, self.average, self.history)
-        if any(option is not None for option in watching):
-            self._check_watching()
         for name in ("maxiter", "maxfun"):
             self._check_count(name)
         for name in ("maxfun", "maxtime", "gtol", "gtol_rel", "ftol", "xtol", "fmin"):
             self._check(name, -math.inf if name == "fmin" else 0, default=True)
         if not self.gtol_rel < 1:
-            raise ValueError(f"option gtol_rel={self.gtol_rel!r}: expected a share, less than 1")
+            self._refuse("gtol_rel", "a share, less than 1")
         for name in ("disp", "progress", "return_all"):  # SciPy's callers pass integers, too
-            value = getattr(self, name)
-            if not isinstance(value, (bool, int, np.bool_, np.integer, type(None))):
-                raise TypeError(f"option {name}={value!r}: expected True or False")
+            if not isinstance(getattr(self, name), (bool, int, np.bool_, np.integer, type(None))):
+                self._refuse(name, "True or False", TypeError)
+        if self.checkpoint is not None and not isinstance(self.checkpoint, (str, os.PathLike)):
+            self._refuse("checkpoint", "the path of a file", TypeError)
+        if not _is_number(self.checkpoint_every) or not self.checkpoint_every > 0:
+            expected = "iterations as an int from 1 up, or seconds as a float above 0"
+            self._refuse("checkpoint_every", expected)
+        self._check("patience", 1, whole=True)
+        self._check("history", 2, whole=True)
+        if self.average is not None and not (_is_number(self.average) and 0 < self.average < 1):
+            self._refuse("average", "a number between 0 and 1")
+        if self.validation is not None and not callable(self.validation):
+            raise TypeError(
+                "option validation: pass a function of x, such as the method `value` of a problem "
+                "of other samples (ksdmin.from_torch(net, loss, (X, y)).value), not "
+                f"{type(self.validation).__name__}"
+            )
+        if self.patience is not None and self.validation is None:
+            raise ValueError("option patience: it needs the option validation, a function of x")
 
     def __repr__(self) -> str:
         """The options that were given; all of them would fill a screen."""
@@ -100,39 +112,11 @@ class MethodOptions:
         ]
         return f"{type(self).__name__}({', '.join(given)})"
 
-    def _check_watching(self) -> None:
-        self._check("patience", 1, whole=True)
-        self._check("history", 2, whole=True)
-        if self.validation is not None and not callable(self.validation):
-            raise TypeError(
-                "option validation: pass a function of x, such as the method `value` of a problem "
-                "of other samples (ksdmin.from_torch(net, loss, (X, y)).value), not "
-                f"{type(self.validation).__name__}"
-            )
-        if self.patience is not None and self.validation is None:
-            raise ValueError("option patience: it needs the option validation, a function of x")
-        weight: Any = self.average
-        if weight is not None and not (isinstance(weight, (int, float)) and 0 < weight < 1):
-            raise ValueError(f"option average={weight!r}: expected a number between 0 and 1")
-
-    def _check_checkpoint(self) -> None:
-        path: Any = self.checkpoint
-        every: Any = self.checkpoint_every
-        if path is not None and not isinstance(path, (str, os.PathLike)):
-            raise TypeError(f"option checkpoint={path!r}: expected the path of a file")
-        number = isinstance(every, (int, float, np.number)) and not isinstance(every, bool)
-        if not number or not 0 < every:
-            raise ValueError(
-                f"option checkpoint_every={every!r}: expected iterations as an int from 1 up, or "
-                "seconds as a float above 0"
-            )
-
     def _check_count(self, name: str) -> None:
         """Raise for a limit that is not a number (SciPy's callers pass -1, infinity and 100.1)."""
         value = getattr(self, name)
-        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if value is not None and not (number and value == value):
-            raise ValueError(f"option {name}={value!r}: expected a whole number (1e3, too), or inf")
+        if value is not None and not (_is_number(value) and value == value):
+            self._refuse(name, "a whole number (1e3, too), or inf")
         if value is not None and abs(value) < math.inf:
             object.__setattr__(self, name, math.floor(value))  # at most 2.5 means at most 2
 
@@ -147,12 +131,18 @@ class MethodOptions:
             return
         number = isinstance(value, (int, float, np.number)) and value >= least
         if number and whole:
-            number = not isinstance(value, bool) and value < math.inf and value == int(value)
+            number = _is_number(value) and value < math.inf and value == int(value)
         if not number:
-            kind = "whole number" if whole else "number"
-            raise ValueError(f"option {name}={value!r}: expected a {kind} from {least} up")
+            self._refuse(name, f"a {'whole ' * whole}number from {least} up")
         if whole:
             object.__setattr__(self, name, int(value))  # 10.0 and numpy's 10 are 10
+
+    def _refuse(self, name: str, expected: str, error: type[Exception] = ValueError) -> NoReturn:
+        raise error(f"option {name}={getattr(self, name)!r}: expected {expected}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, repr=False)
@@ -281,11 +271,11 @@ class Options(MethodOptions):
             self._check(name, 0)
         # Below this, rounding decides whether H_hat is definite.
         if self.floor is not None and not 1e-14 <= self.floor < 1:
-            raise ValueError(f"option floor={self.floor!r}: expected a share from 1e-14 to 1")
+            self._refuse("floor", "a share from 1e-14 to 1")
         _check_name("preset", self.preset, PRESETS)
         given: Any = self.without
         if not isinstance(given, (str, Sequence, Set, type(None))):
-            raise TypeError(f"option without={given!r}: expected the names of rules")
+            self._refuse("without", "the names of rules", TypeError)
         names = (given,) if isinstance(given, str) else tuple(given or ())
         for name in names:
             _check_name("without", name, (*RULES, *KINDS))

@@ -25,11 +25,7 @@ SPREAD = 30.0  # a quantity that spans more than this factor is drawn on a logar
 
 
 def convergence(
-    results: Any,
-    against: str = "passes",
-    show: str | None = None,
-    *,
-    ax: Any = None,
+    results: Any, against: str = "passes", show: str | None = None, *, ax: Any = None
 ) -> Any:
     """Draw the progress of runs, as curves to compare.
 

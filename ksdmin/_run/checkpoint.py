@@ -79,11 +79,7 @@ def write(
         "hosted": space.hosted,
         "samples": run.subsets.n,
     }
-    given = {
-        "problem": state.ledger.problem,
-        "full": run.subsets.full,
-        "rest": state.sampling.rest,
-    }
+    given = {"problem": state.ledger.problem, "full": run.subsets.full, "rest": state.sampling.rest}
     saved = what_is_saved(run, state, observer)
     content = encode(saved, {name: part for name, part in given.items() if part is not None})
     refuse_other_run(path, identity["run"])

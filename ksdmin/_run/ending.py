@@ -56,12 +56,7 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Result
 
 
 def cut_short(
-    run: Run,
-    state: State | None,
-    ledger: Ledger,
-    observer: Observer,
-    status: Status,
-    x0: Array,
+    run: Run, state: State | None, ledger: Ledger, observer: Observer, status: Status, x0: Array
 ) -> Result:
     """The result after user code has failed: the best point seen, as far as it is known."""
     full, is_full = run.subsets.full, run.subsets.is_full
