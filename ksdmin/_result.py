@@ -269,22 +269,16 @@ def as_text(result: Mapping[str, Any], status: str) -> str:
     width = max((len(name) for name, _ in rows), default=0) + 1
     lines = []
     for name, value in rows:
-        lines += _folded(f"{name:>{width}}: ", value)
+        title = f"{name:>{width}}: "
+        for part in value.splitlines() or [""]:
+            inset = " " * len(title)
+            indents: Any = {"initial_indent": title, "subsequent_indent": inset}
+            lines += textwrap.wrap(part, COLUMNS, break_on_hyphens=False, **indents) or [title]
+            title = inset
         if name == "history" and (levels := _levels(result[name])):
             bars = [BLOCKS[round(level * (len(BLOCKS) - 1))] for level in levels]
             lines.append(" " * (width + 2) + "".join(bars[i] for i in _picked(len(bars), BARS)))
     return "\n".join(lines)
-
-
-def _folded(title: str, value: str) -> list[str]:
-    """One or more lines, with the title before the first."""
-    inset = " " * len(title)
-    lines = [
-        line
-        for part in value.splitlines()
-        for line in textwrap.wrap(part, COLUMNS - len(title), break_on_hyphens=False)
-    ]
-    return [(inset if i else title) + line for i, line in enumerate(lines or [""])]
 
 
 def as_html(result: Mapping[str, Any], status: str) -> str:

@@ -149,13 +149,12 @@ class Observer:
         return value
 
     def _call_back(self, callback: Callable[..., Any], state: State) -> Status | None:
-        x = self._space.given(state.here.x)
         try:
             if self._by_keyword:
-                shown = intermediate(state, self.records[-1], x, self._space)
+                shown = intermediate(state, self.records[-1], self._space)
                 callback(intermediate_result=shown)
             else:
-                callback(x)
+                callback(self._space.given(state.here.x))
         except StopIteration:
             return Status.CALLBACK
         except TypeError as error:
@@ -182,10 +181,10 @@ def takes_result(callback: Callable[..., Any]) -> bool:
         return False
 
 
-def intermediate(state: State, record: Record, x: Array, space: Space) -> OptimizeResult:
+def intermediate(state: State, record: Record, space: Space) -> OptimizeResult:
     """What a callback, and a loop over a `Solver`, gets of an iteration."""
     return OptimizeResult(
-        x=x,
+        x=space.given(state.here.x),
         fun=record.value,
         jac=space.given(state.here.gradient),
         nit=record.iteration,
