@@ -43,11 +43,6 @@ def test_it_is_noticed(jac, told, method):
         ksdmin.minimize(rosen, START, jac=jac, method=method, options={"maxiter": 1})
 
 
-def test_it_is_noticed_where_fun_gives_both():
-    with pytest.warns(RuntimeWarning, match=CONTRADICTED):
-        ksdmin.minimize(lambda x: (rosen(x), -rosen_der(x)), START, jac=True)
-
-
 def test_it_is_noticed_by_scipys_call():
     with pytest.warns(RuntimeWarning, match=CONTRADICTED) as caught:
         minimize(rosen, START, jac=lambda x: -rosen_der(x), method=ksdmin.ksd)
@@ -65,11 +60,17 @@ def test_it_is_noticed_in_a_sum_of_losses():
         ksdmin.minimize(fun, np.ones(5), jac=jac, subsets=400, rng=0, options={"maxiter": 1})
 
 
-def test_it_is_noticed_at_a_bound():
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"fun": lambda x: (rosen(x), -rosen_der(x)), "jac": True},
+        {"x0": [2.0, 2, 2], "jac": lambda x: 3 * rosen_der(x), "bounds": [(-3, 2), (0, 5), (0, 5)]},
+    ],
+    ids=["fun gives both", "at a bound"],
+)
+def test_it_is_noticed_also(given):
     with pytest.warns(RuntimeWarning, match=CONTRADICTED):
-        ksdmin.minimize(
-            rosen, [2.0, 2, 2], jac=lambda x: 3 * rosen_der(x), bounds=[(-3, 2), (0, 5), (0, 5)]
-        )
+        ksdmin.minimize(**{"fun": rosen, "x0": START} | given)
 
 
 def test_many_unknowns_are_not_looked_at_one_by_one():

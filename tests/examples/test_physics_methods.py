@@ -7,7 +7,6 @@ from torch.nn.utils import vector_to_parameters
 from examples.harness.net_training.point_recorder import PointRecorder
 from examples.physics.experiments import EXPERIMENTS
 from examples.physics.inverse_diffusion import BOUNDS
-from examples.physics.levenberg_marquardt import NormalEquations
 from examples.physics.methods import METHODS
 from examples.physics.residual_jacobian import CHUNK_BYTES, ResidualJacobian
 from examples.physics.run_config import Config
@@ -77,27 +76,6 @@ def test_the_jacobian_is_that_of_the_loss(name, monkeypatch):
     torch.testing.assert_close(2 * J.T @ r, g, rtol=1e-9, atol=1e-11)
     v = torch.randn(len(x), generator=torch.Generator().manual_seed(0), dtype=x.dtype)
     torch.testing.assert_close(2 * J.T @ (J @ v), problem.curvature(x)(v), rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(("name", "fewer"), [("burgers", "parameters"), ("wave", "residuals")])
-def test_both_forms_of_the_damped_equations_give_the_same_step(name, fewer):
-    setting = small_setting(name)
-    x = setting.problem().x0
-    jacobian = ResidualJacobian(setting)
-    if fewer == "residuals":  # some of them only
-        jacobian._blocks = jacobian._blocks[1:]
-        jacobian.residuals = sum(block.residuals for block in jacobian._blocks)
-    equations = NormalEquations(jacobian, x)
-    smaller = min(jacobian.residuals, jacobian.parameters)
-    assert equations.gram.shape == (smaller, smaller)
-    r, J = map(torch.cat, zip(*jacobian(x), strict=True))
-    damped = J.T @ J + 0.1 * torch.eye(len(x), dtype=x.dtype)
-    step = equations.step(0.1)
-    torch.testing.assert_close(step, -torch.linalg.solve(damped, J.T @ r))
-    linear = r + J @ step
-    assert equations.predicted_reduction(step, 0.1) == pytest.approx(
-        float(r @ r - linear @ linear), rel=1e-9
-    )
 
 
 @pytest.mark.slow

@@ -18,23 +18,11 @@ class Broken(Exception):
 
 
 class Faulty:
-    """Counts the calls of several functions, and spoils one of them.
-
-    Parameters
-    ----------
-    verb : str
-        Whose calls are counted.
-    at : int
-        Which call is spoiled, the first being 1; 0: none.
-    kind : str
-        How.
-    forever : bool
-        Whether all calls from there on are.
-    """
+    """Counts the calls of one verb, and spoils the one numbered `at` (0: none), or all from it."""
 
     def __init__(self, verb, at, kind, *, forever=False):
         self.verb, self.at, self.kind, self.forever = verb, at, kind, forever
-        self.calls, self.points, self.values = 0, [], []
+        self.calls, self.values = 0, []
 
     def wrap(self, verb, function):
         def call(*args):
@@ -52,7 +40,6 @@ class Faulty:
     def _note(self, args, out):
         whole = len(args) == 1 or isinstance(args[1], slice)
         if whole and math.isfinite(float(out)):
-            self.points.append(args[0])
             self.values.append(float(out))
 
     def _spoiled(self, out):
