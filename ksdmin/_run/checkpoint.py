@@ -17,6 +17,7 @@ from ksdmin._options import HFOptions, Options
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.counting import Remembered
 from ksdmin._problem.user_values import frames_to_the_user
+from ksdmin._result import History
 from ksdmin._run import checkpoint_file
 from ksdmin._run.checkpoint_file import encode
 from ksdmin._run.observer import Observer, Watched
@@ -52,7 +53,9 @@ def what_is_saved(run: Run, state: Any, observer: Observer) -> Saved:
         state=state,
         remembered=state.ledger.problem.remembered(),
         sets_taken=0 if rest is None else rest.position,
-        records=[list(vars(record).values()) for record in observer.records],
+        records=[
+            [getattr(record, name) for name in History.columns] for record in observer.records
+        ],
         watched=observer.watched,
         validates=run.options.validation is not None,
         patience=run.options.patience,
