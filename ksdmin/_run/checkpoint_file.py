@@ -24,7 +24,7 @@ from ksdmin._options import NotGiven
 from ksdmin._problem.arrays import Small, as_numpy
 
 MAGIC = b"ksdmin checkpoint\n"
-FORMAT = 1  # raised when the same state is written differently; changed fields are noticed anyway
+FORMAT = 2  # raised when the same state is written differently; changed fields are noticed anyway
 DIGEST_LENGTH = 65  # 64 hexadecimal digits and the end of the line
 MAX_HEADER = 2**16
 

@@ -206,7 +206,7 @@ def test_a_file_of_a_newer_version(saved):
     magic, digest, header, rest = saved.read_bytes().split(b"\n", 3)
     newer = json.dumps({**json.loads(header), "format": 99, "ksdmin": "9.1"}).encode()
     saved.write_bytes(b"\n".join([magic, digest, newer, rest]))
-    refused(saved, r"format 99, expected 1: it was saved by another version of ksdmin \(9.1\)")
+    refused(saved, r"format 99, expected 2: it was saved by another version of ksdmin \(9.1\)")
 
 
 def test_a_file_of_another_run(saved):
