@@ -80,35 +80,29 @@ def step(run: HFRun, state: HFState) -> HFState:
         factors = renewed(state.factors, evaluator, here, damping, iteration)
         state = changed(state, factors=factors)
         H = evaluator.curvature(here.x, state.sets.B)
-        found = solve(run, evaluator, state, H)
-        d, value = walk_back(evaluator, state, found.kept)
+        kept, iterations = conjugate_gradients(
+            run.space,
+            lambda v: H(v) + damping * v,
+            here.gradient,
+            None if state.solution is None else SHRINK * state.solution,
+            preconditioner(run, state),
+            run.options.inner_maxiter,
+            evaluator.spent,
+        )
+        d, value = walk_back(evaluator, state, kept)
         actual, predicted = reductions(evaluator, state, d, H)
         rate = line_search(evaluator, state, d, value)
         if run.sampled:  # what was found on samples must be judged first
             evaluator.let_finish()
         sampling = run.next_sets(state.sampling, here.idx, iteration + 1, run.sizes)
-        after = accept_step(run, evaluator, state, rate * d, rate > 0, sampling, found.iterations)
+        taken = rate * d if rate > 0 else None
+        after = accept_step(run, evaluator, state, taken, sampling, iterations)
         return changed(
             after,
             damping=adjusted(damping, actual, predicted),
-            solution=found.kept[-1],
+            solution=kept[-1],
             ledger=evaluator.ledger,
         )
-
-
-def solve(
-    run: HFRun, evaluator: Evaluator, state: HFState, H: Callable[[Array], Array]
-) -> Solution:
-    """Conjugate gradients on the damped model, from a share of their last solution."""
-    return conjugate_gradients(
-        run.space,
-        lambda v: H(v) + state.damping * v,
-        state.here.gradient,
-        None if state.solution is None else SHRINK * state.solution,
-        preconditioner(run, state),
-        run.options.inner_maxiter,
-        evaluator.spent,
-    )
 
 
 def preconditioner(run: HFRun, state: HFState) -> Callable[[Array], Array]:
@@ -167,14 +161,13 @@ def accept_step(
     run: HFRun,
     evaluator: Evaluator,
     state: HFState,
-    d: Array,
-    moved: bool,
+    d: Array | None,
     sampling: Sampling,
     iterations: int,
 ) -> HFState:
-    """The state after the step d, or at the same point on the next set."""
-    here, sets = state.here, sampling.sets
-    x = here.x + d if moved else here.x
+    """The state after the step d, or without one at the same point on the next set."""
+    here, sets, moved = state.here, sampling.sets, d is not None
+    x = here.x if d is None else here.x + d
     there = here
     if moved or sets.A is not here.idx:
         there = evaluator.evaluate(x, sets.A, diagonal=True)
@@ -187,7 +180,7 @@ def accept_step(
         there,
         norm,
         sets,
-        step_norm=run.space.norm(d) if moved else 0.0,
+        step_norm=0.0 if d is None else run.space.norm(d),
         inner_iterations=iterations,
         accepted=moved,
         kind=HESSIAN_FREE,
@@ -210,14 +203,6 @@ WINDOW, WINDOW_SHARE = 10, 0.1  # over so many iterations, or this share of them
 FIRST_KEPT, SPACING = 5, 1.3  # the iterates that the step may go back to
 
 
-@dataclass(frozen=True)
-class Solution:
-    """The result of conjugate gradients: the kept iterates, and the number of iterations."""
-
-    kept: list[Array]
-    iterations: int
-
-
 def conjugate_gradients(
     space: Space,
     product: Callable[[Array], Array],
@@ -226,10 +211,11 @@ def conjugate_gradients(
     precondition: Callable[[Array], Array],
     maxiter: int,
     spent: Callable[[], bool],
-) -> Solution:
+) -> tuple[list[Array], int]:
     """Minimise q(d) = d^T A d / 2 + g^T d, preconditioned, from `begin` or zero.
 
-    `precondition` multiplies by the inverse of the preconditioner.
+    `precondition` multiplies by the inverse of the preconditioner. Returns the iterates that are
+    kept, with the last, and the number of iterations.
     """
     d = g * 0 if begin is None else begin
     r = g if begin is None else product(d) + g
@@ -257,7 +243,7 @@ def conjugate_gradients(
         d = -y  # no positive curvature
     if not kept or kept[-1] is not d:
         kept.append(d)
-    return Solution(kept, steps)
+    return kept, steps
 
 
 def finished(values: list[float], i: int) -> bool:

@@ -207,24 +207,16 @@ def minimize(
     if isinstance(options, MethodOptions):
         raise TypeError(f"options: SciPy's methods take a mapping, not {type(options).__name__}")
     bounds = bounds_by_name(fun, bounds)
-    if not isinstance(fun, Problem) and subsets is None and _is_scipys(x0):
+    of_numpy = x0 is not None and (not is_array_api_obj(x0) or is_numpy_array(x0))
+    if not isinstance(fun, Problem) and subsets is None and of_numpy:
         return scipy.optimize.minimize(
             fun, x0, args, method, jac, hess, hessp, bounds, constraints, tol, callback, options
         )
     problem = problem_of(fun, args, jac, hess, hessp, subsets, None)
     if jac is hess is hessp is None:
         problem = differentiated(problem, fun, x0, args, None, bounds)
-    return delegate(
-        problem,
-        x0,
-        subsets,
-        method=method,
-        bounds=bounds,
-        constraints=constraints,
-        tol=tol,
-        callback=callback,
-        options=options,
-    )
+    asked = {"constraints": constraints, "tol": tol, "callback": callback, "options": options}
+    return delegate(problem, x0, subsets, method=method, bounds=bounds, **asked)
 
 
 def ksd(
@@ -313,7 +305,3 @@ def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> Optimize
         if isinstance(res.get(field), np.ndarray) and res[field].shape == (space.n,):
             res[field] = space.to_device(res[field])
     return res
-
-
-def _is_scipys(x0: Any) -> bool:
-    return x0 is not None and (not is_array_api_obj(x0) or is_numpy_array(x0))

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from scipy.optimize import OptimizeWarning
@@ -75,20 +75,32 @@ class MethodOptions:
     checkpoint_every: float = 60.0
 
     def __post_init__(self) -> None:
-        self._check_checkpoint()
-        self._check_watching()
         for name in ("maxiter", "maxfun"):
             self._check_count(name)
         for name in ("maxfun", "maxtime", "gtol", "gtol_rel", "ftol", "xtol", "fmin"):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, getattr(type(self), name))
-            self._check(name, -math.inf if name == "fmin" else 0)
+            self._check(name, -math.inf if name == "fmin" else 0, default=True)
         if not self.gtol_rel < 1:
-            raise ValueError(f"option gtol_rel={self.gtol_rel!r}: expected a share, less than 1")
+            self._refuse("gtol_rel", "a share, less than 1")
         for name in ("disp", "progress", "return_all"):  # SciPy's callers pass integers, too
-            value = getattr(self, name)
-            if not isinstance(value, (bool, int, np.bool_, np.integer, type(None))):
-                raise TypeError(f"option {name}={value!r}: expected True or False")
+            if not isinstance(getattr(self, name), (bool, int, np.bool_, np.integer, type(None))):
+                self._refuse(name, "True or False", TypeError)
+        if self.checkpoint is not None and not isinstance(self.checkpoint, (str, os.PathLike)):
+            self._refuse("checkpoint", "the path of a file", TypeError)
+        if not _is_number(self.checkpoint_every) or not self.checkpoint_every > 0:
+            expected = "iterations as an int from 1 up, or seconds as a float above 0"
+            self._refuse("checkpoint_every", expected)
+        self._check("patience", 1, whole=True)
+        self._check("history", 2, whole=True)
+        if self.average is not None and not (_is_number(self.average) and 0 < self.average < 1):
+            self._refuse("average", "a number between 0 and 1")
+        if self.validation is not None and not callable(self.validation):
+            raise TypeError(
+                "option validation: pass a function of x, such as the method `value` of a problem "
+                "of other samples (ksdmin.from_torch(net, loss, (X, y)).value), not "
+                f"{type(self.validation).__name__}"
+            )
+        if self.patience is not None and self.validation is None:
+            raise ValueError("option patience: it needs the option validation, a function of x")
 
     def __repr__(self) -> str:
         """The options that were given; all of them would fill a screen."""
@@ -100,60 +112,37 @@ class MethodOptions:
         ]
         return f"{type(self).__name__}({', '.join(given)})"
 
-    def _check_watching(self) -> None:
-        watching = (self.validation, self.patience, self.average, self.history)
-        if all(option is None for option in watching):
-            return
-        self._check("patience", 1, whole=True)
-        self._check("history", 2, whole=True)
-        if self.validation is not None and not callable(self.validation):
-            raise TypeError(
-                "option validation: pass a function of x, such as the method `value` of a problem "
-                "of other samples (ksdmin.from_torch(net, loss, (X, y)).value), not "
-                f"{type(self.validation).__name__}"
-            )
-        if self.patience is not None and self.validation is None:
-            raise ValueError("option patience: it needs the option validation, a function of x")
-        weight: Any = self.average
-        if weight is not None and not (isinstance(weight, (int, float)) and 0 < weight < 1):
-            raise ValueError(f"option average={weight!r}: expected a number between 0 and 1")
-
-    def _check_checkpoint(self) -> None:
-        path: Any = self.checkpoint
-        every: Any = self.checkpoint_every
-        if path is None and type(every) is float and every > 0:
-            return
-        if path is not None and not isinstance(path, (str, os.PathLike)):
-            raise TypeError(f"option checkpoint={path!r}: expected the path of a file")
-        number = isinstance(every, (int, float, np.number)) and not isinstance(every, bool)
-        if not number or not 0 < every:
-            raise ValueError(
-                f"option checkpoint_every={every!r}: expected iterations as an int from 1 up, or "
-                "seconds as a float above 0"
-            )
-
     def _check_count(self, name: str) -> None:
         """Raise for a limit that is not a number (SciPy's callers pass -1, infinity and 100.1)."""
         value = getattr(self, name)
-        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if value is not None and not (number and value == value):
-            raise ValueError(f"option {name}={value!r}: expected a whole number (1e3, too), or inf")
+        if value is not None and not (_is_number(value) and value == value):
+            self._refuse(name, "a whole number (1e3, too), or inf")
         if value is not None and abs(value) < math.inf:
             object.__setattr__(self, name, math.floor(value))  # at most 2.5 means at most 2
 
-    def _check(self, name: str, least: float, *, whole: bool = False) -> None:
-        """Raise for anything but a number from `least` up, or None as the default."""
+    def _check(
+        self, name: str, least: float, *, whole: bool = False, default: bool = False
+    ) -> None:
+        """Raise for anything but a number from `least` up, or None, as it is or as the default."""
         value = getattr(self, name)
         if value is None:
+            if default:
+                object.__setattr__(self, name, getattr(type(self), name))
             return
         number = isinstance(value, (int, float, np.number)) and value >= least
         if number and whole:
-            number = not isinstance(value, bool) and value < math.inf and value == int(value)
+            number = _is_number(value) and value < math.inf and value == int(value)
         if not number:
-            kind = "whole number" if whole else "number"
-            raise ValueError(f"option {name}={value!r}: expected a {kind} from {least} up")
+            self._refuse(name, f"a {'whole ' * whole}number from {least} up")
         if whole:
             object.__setattr__(self, name, int(value))  # 10.0 and numpy's 10 are 10
+
+    def _refuse(self, name: str, expected: str, error: type[Exception] = ValueError) -> NoReturn:
+        raise error(f"option {name}={getattr(self, name)!r}: expected {expected}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, repr=False)
@@ -282,11 +271,11 @@ class Options(MethodOptions):
             self._check(name, 0)
         # Below this, rounding decides whether H_hat is definite.
         if self.floor is not None and not 1e-14 <= self.floor < 1:
-            raise ValueError(f"option floor={self.floor!r}: expected a share from 1e-14 to 1")
+            self._refuse("floor", "a share from 1e-14 to 1")
         _check_name("preset", self.preset, PRESETS)
         given: Any = self.without
         if not isinstance(given, (str, Sequence, Set, type(None))):
-            raise TypeError(f"option without={given!r}: expected the names of rules")
+            self._refuse("without", "the names of rules", TypeError)
         names = (given,) if isinstance(given, str) else tuple(given or ())
         for name in names:
             _check_name("without", name, (*RULES, *KINDS))
@@ -324,12 +313,9 @@ history, disp, progress, return_all, checkpoint, checkpoint_every
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("damping", "diagonal_power", "inner_maxiter"):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, getattr(type(self), name))
-        self._check("damping", 0)
-        self._check("diagonal_power", 0)
-        self._check("inner_maxiter", 1, whole=True)
+        self._check("damping", 0, default=True)
+        self._check("diagonal_power", 0, default=True)
+        self._check("inner_maxiter", 1, whole=True, default=True)
 
 
 Chosen = TypeVar("Chosen", bound=MethodOptions)
@@ -352,20 +338,30 @@ def parse_options(
 ) -> Chosen:
     """The user's options, with SciPy's warning for those that are not known.
 
-    Raises for an option of another method. `frames` is how many calls up the user's line is.
+    Raises for an option of another method, which would have no effect. `frames` is how many calls
+    up the user's line is.
     """
-    if isinstance(given, MethodOptions):
-        return _as_object(given, kind, tol)
-    if isinstance(given, str):
+    if isinstance(given, kind):
+        default = isinstance(given.gtol, NotGiven)
+        return replace(given, gtol=tol) if default and tol is not None else given
+    if isinstance(given, (str, MethodOptions)):
         raise TypeError(
             f"options: expected a mapping or ksdmin.{kind.__name__}, not {given!r}{_paper(given)}"
         )
     given = dict(given or {})
     if tol is not None:
         given.setdefault("gtol", tol)
-    known = _names(kind)
-    _refuse_foreign([name for name in given if name not in known], kind)
+    known = tuple(kind.__dataclass_fields__)
     unknown = [name for name in given if name not in known]
+    useless = [
+        name for name in unknown if any(name in of.__dataclass_fields__ for of in METHODS.values())
+    ]
+    if useless:
+        method = next(name for name, options in METHODS.items() if options is kind)
+        raise ValueError(
+            f"options without effect on method {method!r}: {', '.join(useless)}. Leave them out; "
+            f"it takes {', '.join(known)}"
+        )
     if unknown:
         hints = ", ".join(
             f"{name}{hint(str(name), known)}{_paper(given[name])}" for name in unknown
@@ -378,28 +374,3 @@ def _paper(given: Any) -> str:
     """A hint for users who look for the paper's algorithm."""
     asked = isinstance(given, str) and given.lower() == "paper"
     return " (for the paper's algorithm: options=ksdmin.PAPER)" if asked else ""
-
-
-def _as_object(given: MethodOptions, kind: type[Chosen], tol: float | None) -> Chosen:
-    if not isinstance(given, kind):
-        raise TypeError(f"options: expected a mapping or ksdmin.{kind.__name__}, not {given!r}")
-    default = isinstance(given.gtol, NotGiven)
-    return replace(given, gtol=tol) if default and tol is not None else given
-
-
-def _refuse_foreign(names: list[str], kind: type[MethodOptions]) -> None:
-    """Raise for options of another method, which would have no effect."""
-    if not names:
-        return
-    method = next(name for name, options in METHODS.items() if options is kind)
-    foreign = {name for options in METHODS.values() for name in _names(options)}
-    useless = [name for name in names if name in foreign]
-    if useless:
-        raise ValueError(
-            f"options without effect on method {method!r}: {', '.join(useless)}. Leave them out; "
-            f"it takes {', '.join(_names(kind))}"
-        )
-
-
-def _names(kind: type[MethodOptions]) -> tuple[str, ...]:
-    return tuple(kind.__dataclass_fields__)

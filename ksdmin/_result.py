@@ -248,9 +248,8 @@ class Result(OptimizeResult):  # type: ignore[misc]
         return as_html(self, self._status_name())
 
     def _status_name(self) -> str:
-        known = {status.value: status.name for status in Status}
-        name = known.get(self.get("status"))
-        return f"({name})" if name else ""
+        names = {status.value: f"({status.name})" for status in Status}
+        return names.get(self.get("status"), "")
 
 
 WHOLE = 12  # vectors with at most so many entries are shown whole
@@ -270,22 +269,16 @@ def as_text(result: Mapping[str, Any], status: str) -> str:
     width = max((len(name) for name, _ in rows), default=0) + 1
     lines = []
     for name, value in rows:
-        lines += _folded(f"{name:>{width}}: ", value)
+        title = f"{name:>{width}}: "
+        for part in value.splitlines() or [""]:
+            inset = " " * len(title)
+            indents: Any = {"initial_indent": title, "subsequent_indent": inset}
+            lines += textwrap.wrap(part, COLUMNS, break_on_hyphens=False, **indents) or [title]
+            title = inset
         if name == "history" and (levels := _levels(result[name])):
             bars = [BLOCKS[round(level * (len(BLOCKS) - 1))] for level in levels]
             lines.append(" " * (width + 2) + "".join(bars[i] for i in _picked(len(bars), BARS)))
     return "\n".join(lines)
-
-
-def _folded(title: str, value: str) -> list[str]:
-    """One or more lines, with the title before the first."""
-    inset = " " * len(title)
-    lines = [
-        line
-        for part in value.splitlines()
-        for line in textwrap.wrap(part, COLUMNS - len(title), break_on_hyphens=False)
-    ]
-    return [(inset if i else title) + line for i, line in enumerate(lines or [""])]
 
 
 def as_html(result: Mapping[str, Any], status: str) -> str:
@@ -308,7 +301,7 @@ def _rows(result: Mapping[str, Any], status: str) -> list[tuple[str, str]]:
         "cost": _number,
         "fun": lambda f: _vector(f, magnitude=True) if np.ndim(f) == 1 else _number(f),
         "x": _vector,
-        "jac": lambda g: _matrix(g) if len(np.shape(g)) == 2 else _vector(g, magnitude=True),
+        "jac": lambda g: _size(g) if len(np.shape(g)) == 2 else _vector(g, magnitude=True),
     }
     rows = [(name, show(result[name])) for name, show in shown.items() if name in result]
     counts = [f"{name} {result[name]}" for name in COUNTS if name in result]
@@ -320,7 +313,12 @@ def _rows(result: Mapping[str, Any], status: str) -> list[tuple[str, str]]:
         steps = [f"{count} {kind}" for kind, count in result["kinds"].items()]
         rows.append(("steps", ", ".join(steps)))
     if "history" in result:
-        rows.append(("history", _history(result["history"])))
+        history, told = result["history"], "empty"
+        if history:
+            first, last = history[0], history[-1]
+            norms = f"max |gradient| {first.gradient_norm:.2e} -> {last.gradient_norm:.2e}"
+            told = f"{norms} in {last.seconds:.3g} s"
+        rows.append(("history", told))
     if rest := [_mentioned(name, result[name]) for name in result if name not in SHOWN]:
         rows.append(("also", ", ".join(rest)))
     return rows
@@ -328,10 +326,9 @@ def _rows(result: Mapping[str, Any], status: str) -> list[tuple[str, str]]:
 
 def _mentioned(name: Any, value: Any) -> str:
     """A field that is only named, with a word or its shape."""
-    shape = getattr(value, "shape", None)
     if isinstance(value, str) and len(value) <= COLUMNS // 2:
         return f"{name} {value!r}"
-    size = " x ".join(map(str, shape or ()))
+    size = _size(value)
     if name == "hess_inv" and size:
         size += ", rough"  # ksdmin.covariance is not
     return f"{name} ({size})" if size else str(name)
@@ -354,33 +351,21 @@ def _vector(v: Any, *, magnitude: bool = False) -> str:
     return f"[{entries}], " + (f"max {largest}" if largest else f"n = {n}")
 
 
-def _matrix(J: Any) -> str:
-    """A Jacobian by its shape."""
-    return " x ".join(map(str, J.shape))
-
-
-def _history(history: Sequence[Any]) -> str:
-    if not history:
-        return "empty"
-    first, last = history[0], history[-1]
-    norms = f"max |gradient| {first.gradient_norm:.2e} -> {last.gradient_norm:.2e}"
-    return f"{norms} in {last.seconds:.3g} s"
+def _size(value: Any) -> str:
+    """The shape of an array, if it has one."""
+    return " x ".join(map(str, getattr(value, "shape", None) or ()))
 
 
 def _levels(history: Sequence[Any]) -> list[float]:
     """The gradient norms of a run on a logarithmic scale, from 0 (smallest) to 1 (largest)."""
-    norms = [record.gradient_norm for record in history]
-    known = [math.log(norm) for norm in norms if 0 < norm < math.inf]
-    if len(norms) < 2 or not known:
+    norms = np.array([record.gradient_norm for record in history])
+    known = norms[(norms > 0) & (norms < math.inf)]
+    if len(norms) < 2 or not len(known):
         return []
-    low, span = min(known), max(known) - min(known) or 1.0
-
-    def level(norm: float) -> float:
-        if norm == 0:
-            return 0.0
-        return (math.log(norm) - low) / span if math.isfinite(norm) else 1.0
-
-    return [level(norm) for norm in norms]
+    low, high = np.log([known.min(), known.max()])
+    heights = (np.log(norms.clip(known.min(), known.max())) - low) / (high - low or 1.0)
+    levels: list[float] = np.where(np.isfinite(norms), heights, 1.0).tolist()
+    return levels
 
 
 def _picked(n: int, most: int) -> list[int]:

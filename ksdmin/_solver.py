@@ -144,9 +144,7 @@ precond, rng
         if not more or loop.state is None:
             loop.observer.close()
             raise StopIteration
-        space = loop.run.space
-        record = loop.observer.records[-1]
-        return intermediate(loop.state, record, space.given(loop.state.here.x), space)
+        return intermediate(loop.state, loop.observer.records[-1], loop.run.space)
 
     def result(self) -> OptimizeResult:
         """The result so far, as ``minimize`` would return it.

@@ -25,11 +25,7 @@ SPREAD = 30.0  # a quantity that spans more than this factor is drawn on a logar
 
 
 def convergence(
-    results: Any,
-    against: str = "passes",
-    show: str | None = None,
-    *,
-    ax: Any = None,
+    results: Any, against: str = "passes", show: str | None = None, *, ax: Any = None
 ) -> Any:
     """Draw the progress of runs, as curves to compare.
 
@@ -65,9 +61,14 @@ def convergence(
     _check("against", against, AGAINST)
     if against == "passes" and any(np.isnan(h["passes"]).any() for h in named.values()):
         against = "evaluations"
-    curves = {name: _curve(history, against) for name, history in named.items()}
+    curves = {name: _column(history, against) for name, history in named.items()}
     heights, show = _heights(named, show)
-    ax = _new_axes() if ax is None else ax
+    if ax is None:
+        try:
+            from matplotlib import pyplot
+        except ImportError:
+            raise ImportError("ksdmin.plotting needs matplotlib: pip install matplotlib") from None
+        _, ax = pyplot.subplots(layout="constrained")
     for name, across in curves.items():
         ax.plot(across, heights[name], label=name, marker="." if len(across) < 40 else None)
     if len(named) == 1:
@@ -106,28 +107,24 @@ def _named(results: Any) -> dict[str, Any]:
     return {str(name): res.history for name, res in results.items()}
 
 
-def _curve(history: Any, against: str) -> npt.NDArray[np.float64]:
-    if against == "evaluations":
+def _column(history: Any, name: str) -> npt.NDArray[np.float64]:
+    """A column of a history, or what is counted, as numbers."""
+    if name == "evaluations":
         return np.asarray(history["nfev"] + history["njev"] + 2 * history["nhev"], dtype=float)
-    column = "iteration" if against == "iterations" else against
-    return np.asarray(history[column], dtype=float)
+    return np.asarray(history["iteration" if name == "iterations" else name], dtype=float)
 
 
-def _heights(
-    named: Mapping[str, Any], show: str | None
-) -> tuple[dict[str, npt.NDArray[np.float64]], str]:
+def _heights(named: Mapping[str, Any], show: str | None) -> tuple[dict[str, Any], str]:
     """What is drawn of each run, and its name."""
-    values = {name: np.asarray(history["value"], dtype=float) for name, history in named.items()}
+    values = {name: _column(history, "value") for name, history in named.items()}
     lowest = min(np.nanmin(np.where(np.isfinite(v), v, np.nan)) for v in values.values())
     gaps = {name: np.where(v > lowest, v - lowest, np.nan) for name, v in values.items()}
     if show is None:
         show = "gap" if _spans(gaps.values()) else "value"
     _check("show", show, SHOWN)
-    if show == "gradient_norm":
-        return {
-            name: np.asarray(h["gradient_norm"], dtype=float) for name, h in named.items()
-        }, show
-    return gaps if show == "gap" else values, show
+    if show == "gap":
+        return gaps, show
+    return {name: _column(history, show) for name, history in named.items()}, show
 
 
 def _spans(columns: Any) -> bool:
@@ -146,12 +143,3 @@ def _check(name: str, given: str, known: Mapping[str, str]) -> None:
         raise ValueError(
             f"{name}={given!r}: expected one of {expected}{nearest(str(given), known)}"
         )
-
-
-def _new_axes() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise ImportError("ksdmin.plotting needs matplotlib: pip install matplotlib") from None
-    _, ax = pyplot.subplots(layout="constrained")
-    return ax

@@ -108,13 +108,15 @@ def losses():
     x, whole = x0, slice(None)
     for _ in range(30):
         x = x - np.linalg.solve(hess(x, whole), jac(x, whole))
+    given = {"fun": fun, "x0": x0, "jac": jac}  # what `minimize` takes
+    hessp = lambda x, p, idx: hess(x, idx) @ p  # noqa: E731
     return SimpleNamespace(
-        x0=x0,
+        **given,
+        given=given,
+        exact={**given, "hessp": hessp},
         n=len(y),
-        fun=fun,
-        jac=jac,
         hess=hess,
-        hessp=lambda x, p, idx: hess(x, idx) @ p,
+        hessp=hessp,
         pair=lambda x, idx: (fun(x, idx), jac(x, idx)),
         whole=whole,
         solution=x,

@@ -57,10 +57,7 @@ ENDS = {
 def test_value_and_gradient_are_those_of_the_whole_set_at_x(losses, sets, end, preset):
     options, seen = preset | ENDS[end], []
     res = minimize(
-        losses.fun,
-        losses.x0,
-        jac=losses.jac,
-        hessp=losses.hessp,
+        **losses.exact,
         subsets=SETS[sets](losses.n),
         rng=0,
         options=options,
@@ -136,9 +133,7 @@ def test_a_step_that_was_judged_on_a_part_does_not_end_the_run(end):
 
 def test_a_curvature_that_breaks_leaves_the_value_of_the_whole_set(losses):
     res = minimize(
-        losses.fun,
-        losses.x0,
-        jac=losses.jac,
+        **losses.given,
         hessp=lambda x, p, idx: np.nan * p,
         subsets=Subsets(losses.n, gradient=0.2),
         rng=0,
@@ -152,10 +147,7 @@ def test_a_curvature_that_breaks_leaves_the_value_of_the_whole_set(losses):
 def test_the_best_point_is_not_lost(losses):
     # The paper takes every step, and a search on one sample in 60 takes many a bad one.
     res = minimize(
-        losses.fun,
-        losses.x0,
-        jac=losses.jac,
-        hessp=losses.hessp,
+        **losses.exact,
         subsets=Subsets(losses.n, curvature=2, search=2),
         rng=0,
         options=ksdmin.PAPER | {"maxiter": 10, "return_all": True},
@@ -291,7 +283,9 @@ def test_not_finite_at_the_start(value, where, preset):
     jac = (lambda x: np.full(3, value)) if where == "jac" else rosen_der
     res = minimize(fun, X0, jac=jac, options=preset)
     assert (res.status, res.success, res.nit) == (Status.NOT_FINITE, False, 0)
-    assert res.message.startswith("NaN result encountered.")
+    mend = "start where it is finite, or look for such values in the data."
+    told = f"fun(x0) is {value}: {mend}" if where == "fun" else "The gradient at x0 is not finite"
+    assert res.message.startswith(f"NaN result encountered. {told}")
     assert_array_equal(res.x, X0)
     assert_array_equal(res.fun, fun(X0))
     assert_array_equal(res.jac, jac(X0))
@@ -316,6 +310,7 @@ def test_not_a_number_in_products(first, preset):
         callback=lambda intermediate_result: seen.append(intermediate_result.nit),
     )
     assert (res.status, res.success) == (Status.NOT_FINITE, False)
+    assert "(hess or hessp) is not finite" in res.message
     assert res.fun == rosen(res.x) <= rosen(X0)
     assert (res.fun < rosen(X0)) == (first > 1)
     assert_array_equal(res.history["iteration"], range(res.nit + 1))

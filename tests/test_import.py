@@ -50,10 +50,6 @@ def test_without_torch_one_is_told_what_to_install():
     assert "ImportError: ksdmin.torch needs torch: pip install torch" in process.stderr
 
 
-def test_there_is_a_version():
-    assert ksdmin.__version__[0].isdigit()
-
-
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -133,9 +133,9 @@ def test_a_misspelt_method_is_told_what_it_may_mean(name, meant):
 def test_scipys_methods_need_the_name_of_the_whole_set(losses):
     own = lambda iteration, rng: (losses.whole,) * 3  # noqa: E731
     with pytest.raises(ValueError, match=r"whole set.*full="):
-        minimize(losses.fun, losses.x0, jac=losses.jac, subsets=own, method="BFGS")
+        minimize(**losses.given, subsets=own, method="BFGS")
     named = Subsets(own, full=losses.whole)
-    assert minimize(losses.fun, losses.x0, jac=losses.jac, subsets=named, method="BFGS").success
+    assert minimize(**losses.given, subsets=named, method="BFGS").success
 
 
 def test_what_scipys_methods_have_no_use_for():
@@ -297,16 +297,15 @@ def test_what_a_problem_brings_is_not_given_beside_it(beside, method):
 
 def test_an_iterable_gives_one_iteration_a_triple(losses):
     triples = [(losses.whole, np.arange(i, 120, 3), np.arange(i, 120, 2)) for i in range(2)]
-    given = {"jac": losses.jac, "hessp": losses.hessp}
     for subsets in (triples, tuple(triples)):
         for _ in range(2):  # a list starts anew
-            res = minimize(losses.fun, losses.x0, subsets=subsets, **given)
+            res = minimize(**losses.exact, subsets=subsets)
             assert (res.status, res.success) == (7, False)
             assert res.message == "The iterable given as subsets has no more sets."
             assert res.nit == len(triples)
             assert res.fun < losses.fun(losses.x0, losses.whole)
     with pytest.raises(ValueError, match="holds no sets"):
-        minimize(losses.fun, losses.x0, subsets=[], **given)
+        minimize(**losses.exact, subsets=[])
 
 
 def test_a_set_without_slope_is_passed_over(losses):
@@ -330,10 +329,7 @@ def test_the_value_after_a_search_is_that_on_the_next_set(losses, gtol):
     # C of one iteration is A of the next: what the search knew there must be f_C itself.
     half, whole = np.arange(60), losses.whole
     res = minimize(
-        losses.fun,
-        losses.x0,
-        jac=losses.jac,
-        hessp=losses.hessp,
+        **losses.exact,
         subsets=Subsets(
             lambda iteration, rng: (whole if iteration else half, half, whole), full=whole
         ),
@@ -370,8 +366,8 @@ def draws(losses, rng, options=None):
         return losses.hessp(x, p, idx)
 
     subsets = Subsets(losses.n, curvature=0.1, search=0.1)
-    given = {"jac": losses.jac, "hessp": hessp, "subsets": subsets, "rng": rng}
-    return minimize(losses.fun, losses.x0, options={"maxiter": 3} | (options or {}), **given), seen
+    given = losses.exact | {"hessp": hessp, "subsets": subsets, "rng": rng}
+    return minimize(**given, options={"maxiter": 3} | (options or {})), seen
 
 
 @pytest.mark.parametrize("options", [{}, ksdmin.PAPER], ids=["default", "PAPER"])
@@ -394,8 +390,7 @@ def test_draws_repeat_exactly(losses, seed, options):
 
 
 def test_columns(losses):
-    given = {"jac": losses.jac, "hessp": losses.hessp, "subsets": losses.n, "rng": 0}
-    res = minimize(losses.fun, losses.x0, options={"return_all": True}, **given)
+    res = minimize(**losses.exact, subsets=losses.n, rng=0, options={"return_all": True})
     history = res.history
     assert len(history) == res.nit + 1
     assert_array_equal(history["iteration"], np.arange(res.nit + 1))
@@ -430,13 +425,6 @@ def test_the_progress_bar_needs_tqdm(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(ImportError, match="needs tqdm: pip install tqdm"):
         minimize(rosen, X0, jac=rosen_der, options={"progress": True})
-
-
-@pytest.mark.parametrize("missing", ["jac", "hessp"])
-def test_a_forgotten_return_is_told(missing):
-    functions = {"jac": rosen_der, "hessp": rosen_hess_prod, missing: lambda *args: None}
-    with pytest.raises(TypeError, match=f"{missing} returned None: is a return statement missing"):
-        minimize(rosen, X0, **functions)
 
 
 @pytest.mark.parametrize("n", [75, 100])

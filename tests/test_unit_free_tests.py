@@ -177,12 +177,3 @@ def test_blocks_of_jax():
             np.testing.assert_allclose(res.x, popt, rtol=1e-5)
     finally:
         jax.config.update("jax_enable_x64", before)
-
-
-def test_a_run_that_was_saved_ends_by_the_same_test(tmp_path):
-    path, problem = tmp_path / "run.ksd", fitted(0.1, 1.0)
-    whole = ksdmin.minimize(problem, rng=0)
-    ksdmin.minimize(problem, rng=0, options={"checkpoint": path, "maxiter": 3})
-    res = ksdmin.resume(path, problem, options={"maxiter": 1000})
-    assert res.nit > 3
-    assert (res.success, res.status, res.message) == (True, whole.status, whole.message)

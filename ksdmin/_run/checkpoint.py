@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from scipy.optimize import OptimizeWarning
 
-from ksdmin._options import HESSIAN_FREE, KINDS, HFOptions, Options
+from ksdmin._options import HFOptions, Options
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.counting import Remembered
 from ksdmin._problem.user_values import frames_to_the_user
-from ksdmin._result import Record
+from ksdmin._result import History
 from ksdmin._run import checkpoint_file
 from ksdmin._run.checkpoint_file import encode
 from ksdmin._run.observer import Observer, Watched
 from ksdmin._run.run import Run, State
-
-STEP_KINDS = ("", *KINDS, HESSIAN_FREE)  # as numbers
-OPTIONAL_COUNTS = ("size_A", "size_B", "size_C")  # columns of the history that may be None
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class Saved:
     state: State  # after the last finished iteration
     remembered: Remembered | None  # what the problem knows of its last point
     sets_taken: int  # how many the user's iterable of sets had given
-    records: Array  # the history, a row for each record
+    records: list[list[Any]]  # the fields of each record of the history
     watched: Watched  # what is kept of the iterates
     validates: bool  # whether there was a validation function
     # For how many iterations it may not fall. (Options of their own have none without it.)
@@ -47,7 +42,7 @@ class Saved:
     seconds: float  # spent so far
 
 
-def saved(run: Run, state: Any, observer: Observer) -> Saved:
+def what_is_saved(run: Run, state: Any, observer: Observer) -> Saved:
     """What is saved of a run at `state`."""
     options: Any = replace(run.options, checkpoint=None, validation=None, patience=None)
     rest = state.sampling.rest
@@ -58,7 +53,9 @@ def saved(run: Run, state: Any, observer: Observer) -> Saved:
         state=state,
         remembered=state.ledger.problem.remembered(),
         sets_taken=0 if rest is None else rest.position,
-        records=table_of(observer.records),
+        records=[
+            [getattr(record, name) for name in History.columns] for record in observer.records
+        ],
         watched=observer.watched,
         validates=run.options.validation is not None,
         patience=run.options.patience,
@@ -66,25 +63,17 @@ def saved(run: Run, state: Any, observer: Observer) -> Saved:
     )
 
 
-@dataclass(frozen=True)
-class Identity:
-    """Which run a file is of."""
+def write(
+    path: Path, identity: Mapping[str, str], run: Run, state: State, observer: Observer
+) -> None:
+    """Write a file; an existing one must be of the same run.
 
-    run: str  # a name that no other run has
-    method: str  # "ksd" or "hf"
-    problem: str  # the class of the problem
-
-    @classmethod
-    def new(cls, method: str, problem: Any) -> Identity:
-        """That of a new run."""
-        return cls(os.urandom(16).hex(), method, type(problem).__name__)
-
-
-def header(identity: Identity, run: Run) -> dict[str, Any]:
-    """The header of a file."""
+    `identity` is the part of the header by which it is known: a name that no other `run` has, the
+    `method`, and the class of the `problem`.
+    """
     space = run.space
-    return {
-        **vars(identity),
+    header = {
+        **identity,
         "ksdmin": sys.modules["ksdmin"].__version__,
         "n": space.n,
         "dtype": dtype_name(space),
@@ -93,21 +82,11 @@ def header(identity: Identity, run: Run) -> dict[str, Any]:
         "hosted": space.hosted,
         "samples": run.subsets.n,
     }
-
-
-def write(path: Path, identity: Identity, run: Run, saved: Saved) -> None:
-    """Write a file; an existing one must be of the same run."""
-    given = {"problem": saved.state.ledger.problem, **not_saved(run, saved.state)}
-    content = encode(saved, given)
-    refuse_other_run(path, identity)
-    checkpoint_file.write(path, header(identity, run), content)
-
-
-def not_saved(run: Run, state: State) -> dict[str, Any]:
-    """Objects within the state that the user passes again, by name."""
-    full, rest = run.subsets.full, state.sampling.rest
-    named = {"full": full, "rest": rest}
-    return {name: thing for name, thing in named.items() if thing is not None}
+    given = {"problem": state.ledger.problem, "full": run.subsets.full, "rest": state.sampling.rest}
+    saved = what_is_saved(run, state, observer)
+    content = encode(saved, {name: part for name, part in given.items() if part is not None})
+    refuse_other_run(path, identity["run"])
+    checkpoint_file.write(path, header, content)
 
 
 def refuse_path(path: Path) -> None:
@@ -116,15 +95,12 @@ def refuse_path(path: Path) -> None:
         raise FileNotFoundError(
             f"option checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}"
         )
-    refuse_other_run(path, None)
+    refuse_other_run(path, "")
 
 
-def refuse_other_run(path: Path, identity: Identity | None) -> None:
+def refuse_other_run(path: Path, name: str) -> None:
     """Raise if the file belongs to another run, or is not a checkpoint: it is not overwritten."""
-    if not path.exists():
-        return
-    there = checkpoint_file.read_header(path)
-    if identity is None or there.get("run") != identity.run:
+    if path.exists() and checkpoint_file.read_header(path)["run"] != name:
         raise FileExistsError(
             f"{path}: there is a saved run already, which is not overwritten. Continue it: "
             "ksdmin.resume(path, problem); or delete it, or choose another path"
@@ -136,91 +112,57 @@ def dtype_name(space: Space) -> str:
     return f"float{8 * space.itemsize}"
 
 
-def table_of(records: list[Record]) -> Array:
-    """The history as one array; numbers up to 2^53 are exact."""
-    names = [field.name for field in fields(Record)]
-    rows = [[_number(getattr(record, name)) for name in names] for record in records]
-    return np.array(rows, dtype=np.float64).reshape(-1, len(names))
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, str):
-        return float(STEP_KINDS.index(value))
-    return np.nan if value is None else float(value)
-
-
-def records_of(table: Array) -> list[Record]:
-    """The history from such an array."""
-    kinds = [(field.name, str(field.type)) for field in fields(Record)]
-    rows = np.asarray(table).tolist()
-    return [
-        Record(*(_entry(*kind, value) for kind, value in zip(kinds, row, strict=True)))
-        for row in rows
-    ]
-
-
-def _entry(name: str, kind: str, value: float) -> Any:
-    if name in OPTIONAL_COUNTS and value != value:
-        return None
-    if kind == "str":
-        return STEP_KINDS[int(value)]
-    return {"bool": bool, "float": float}.get(kind, int)(value)
-
-
-# When a run is saved, and what happens if that fails
-
-
 log = logging.getLogger("ksdmin")
 
 
 class Keeper:
-    """Decides when the checkpoint of a run is written."""
+    """Decides when the checkpoint of a run is written, if the run has one and this process does."""
 
     def __init__(
         self,
-        path: Path,  # of the file
-        every: float,  # after how many iterations, or seconds
+        run: Run,
         write: Callable[[Path], None],  # writes a file
         *,
         begun: bool,  # whether the run has been saved before
     ) -> None:
-        self._path, self._every, self._write = path, every, write
+        path, self._every = run.options.checkpoint, run.options.checkpoint_every
+        self._path = Path(path) if path is not None and run.team.is_first else None
+        self._write, self._begun, self._said = write, begun, False
         self._iterations, self._written = 0, time.monotonic()
-        self._begun, self._said = begun, False
 
     def at_start(self) -> None:
         """Write the first file; if that fails, the run does not begin."""
-        self._write(self._path)
+        if self._path is not None:
+            self._write(self._path)
         self._begun = True
 
     def after_iteration(self, *, ended: bool) -> None:
-        """Write a file if one is due; if that fails, the run goes on."""
+        """Write a file if one is due."""
+        if self._path is None:
+            return
         self._iterations += 1
-        if ended or self._due:
-            self._try()
+        of_seconds = not isinstance(self._every, int)
+        passed = time.monotonic() - self._written if of_seconds else self._iterations
+        if ended or passed >= self._every:
+            self._try(self._path)
 
     def before_exception(self) -> None:
         """An exception is about to end the run."""
-        if self._begun:
-            self._try()
+        if self._begun and self._path is not None:
+            self._try(self._path)
 
-    @property
-    def _due(self) -> bool:
-        if isinstance(self._every, int):
-            return self._iterations >= self._every
-        return time.monotonic() - self._written >= self._every
-
-    def _try(self) -> None:
+    def _try(self, path: Path) -> None:
+        """Write a file; if that fails, the run goes on."""
         self._iterations = 0
         try:
-            self._write(self._path)
+            self._write(path)
         except Exception as error:  # a full disk, or another file in its place
-            log.warning("the checkpoint %s was not written: %s", self._path, error)
+            log.warning("the checkpoint %s was not written: %s", path, error)
             if not self._said:
                 self._said = True
                 warnings.warn(
-                    f"The checkpoint {self._path} cannot be written ({error}); the run goes on, "
-                    "and tries again when the next one is due",
+                    f"The checkpoint {path} cannot be written ({error}); the run goes on, and "
+                    "tries again when the next one is due",
                     OptimizeWarning,
                     stacklevel=frames_to_the_user(),
                 )

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import OptimizeResult, OptimizeWarning
 
 from ksdmin._problem.arrays import Array, Space, to_host
-from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._problem.team import ALONE
 from ksdmin._problem.user_values import frames_to_the_user
+from ksdmin._problem.values import changed
 from ksdmin._result import MESSAGES, SUCCESSES, TESTS, History, Result, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator, Ledger
 from ksdmin._run.fit_tests import FitTests, Held
-from ksdmin._run.observer import Observer, Watched
+from ksdmin._run.observer import Observer
 from ksdmin._run.run import Run, State
 from ksdmin._run.start import contradiction, edge
-
-
-class Point(NamedTuple):
-    """The point of a result; `gradient` is None if it is not known."""
-
-    x: Array
-    value: float
-    gradient: Array | None
 
 
 def finish(run: Run, state: State, observer: Observer, status: Status) -> Result:
@@ -46,22 +36,19 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Result
             here = evaluator.evaluate(here.x, full, diagonal=False)
             if run.stationarity(here.x, here.gradient) <= target:
                 status = Status.CONVERGED
-        point, best, bad = Point(here.x, here.value, here.gradient), evaluator.best, None
+        point, best, bad = here, evaluator.best, None
         ended_here = status in (*TESTS, Status.CALLBACK)
         if not ended_here and best is not None and not here.value <= best[1]:
             _, gradient = evaluator.value_and_gradient(best[0], full)
-            norm = run.stationarity(best[0], gradient)
-            if not np.isfinite(norm) and np.isfinite(best[1]):
-                status = Status.NOT_FINITE  # a value without a gradient: `here` has both
-                bad = Evaluated(best[0], full, best[1], gradient)
+            lower = Evaluated(best[0], full, best[1], gradient)
+            norm = run.stationarity(lower.x, gradient)
+            if not np.isfinite(norm) and np.isfinite(lower.value):
+                status, bad = Status.NOT_FINITE, lower  # without a gradient: `here` has both
             else:
-                point = Point(*best, gradient)
-                passed = norm <= target and not state.tests_itself
+                point, passed = lower, norm <= target and not state.tests_itself
                 status = Status.CONVERGED if passed else status
-        there = Evaluated(point.x, here.idx if full is None else full, point.value, point.gradient)
-        message = explained(run, evaluator, state, status, there, bad)
-        average = observer.watched.average
-        averaged = np.nan
+        message = explained(run, evaluator, state, status, point, bad)
+        average, averaged = observer.watched.average, math.nan
         if average is not None and full is not None:
             averaged = evaluator.value(average, full)
         ledger = evaluator.ledger
@@ -69,37 +56,24 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Result
 
 
 def cut_short(
-    run: Run,
-    state: State | None,
-    ledger: Ledger,
-    observer: Observer,
-    status: Status,
-    x0: Array,
+    run: Run, state: State | None, ledger: Ledger, observer: Observer, status: Status, x0: Array
 ) -> Result:
     """The result after user code has failed: the best point seen, as far as it is known."""
-    point = Point(x0, float("nan"), None)
+    full, is_full = run.subsets.full, run.subsets.is_full
+    point = Evaluated(x0, full, math.nan, None)
     if state is not None:
-        here, full = state.here, run.subsets.full
-        on_part = full is not None and not run.subsets.is_full(here.idx)
-        known = (float("nan"), None) if on_part else (here.value, here.gradient)
-        point = Point(here.x, *known)
-    for x, value in seen(run, ledger):
+        point = state.here
+        if full is not None and not is_full(point.idx):
+            point = changed(point, value=math.nan, gradient=None)
+    seen = [] if ledger.best is None else [ledger.best]
+    known = ledger.problem.remembered()  # the run may have ended between a value and its gradient
+    value = math.nan if known is None or known.value is None else known.value
+    if known is not None and math.isfinite(value) and is_full(known.idx):
+        seen.append((known.x, value))
+    for x, value in seen:
         if not point.value <= value:
-            point = Point(x, value, None)
+            point = Evaluated(x, full, value, None)
     return make_result(run, state, ledger, observer, status, point, MESSAGES[status])
-
-
-def seen(run: Run, ledger: Ledger) -> list[tuple[Array, float]]:
-    """Points with their values on the whole set.
-
-    The best one; and the last, if the run ended between the value and the gradient there.
-    """
-    known = ledger.problem.remembered()
-    points = [] if ledger.best is None else [ledger.best]
-    value = None if known is None else known.value
-    if known is not None and value is not None and np.isfinite(value):
-        points += [(known.x, value)] if run.subsets.is_full(known.idx) else []
-    return points
 
 
 def make_result(
@@ -108,16 +82,17 @@ def make_result(
     ledger: Ledger,
     observer: Observer,
     status: Status,
-    point: Point,
+    point: Evaluated,
     message: str,
-    averaged: float = float("nan"),
+    averaged: float = math.nan,
 ) -> Result:
-    """SciPy's fields, and ours."""
-    counts = ledger.counts
+    """SciPy's fields, and ours; a `gradient` of None is not known."""
+    counts, traits, given = ledger.counts, run.traits_of(ledger.problem), run.space.given
+    diagonal = "diagonal" if traits.has_diagonal else "identity"
     result = Result(
-        x=run.space.given(point.x),
+        x=given(point.x),
         fun=point.value,
-        jac=None if point.gradient is None else run.space.given(point.gradient),
+        jac=None if point.gradient is None else given(point.gradient),
         nit=state.record.iteration if state else 0,
         nfev=counts.nfev,
         njev=counts.njev,
@@ -128,34 +103,21 @@ def make_result(
         passes=counts.passes,
         kinds=dict(observer.watched.kinds),
         history=History(observer.records),
-        preconditioner=preconditioner_of(run.traits_of(ledger.problem)),
+        preconditioner="kronecker" if traits.has_factors else diagonal,
     )
-    if observer.watched.allvecs is not None:
-        result.allvecs = observer.watched.allvecs
-    result.update(chosen_iterates(run, observer.watched, averaged))
-    return result
-
-
-def preconditioner_of(traits: Traits) -> str:
-    """The name of the preconditioner."""
-    if traits.has_factors:
-        return "kronecker"
-    return "diagonal" if traits.has_diagonal else "identity"
-
-
-def chosen_iterates(run: Run, watched: Watched, averaged: float) -> dict[str, OptimizeResult]:
-    """The average with its value, and the best point by validation, if they were asked for."""
-    chosen, given = {}, run.space.given
+    watched = observer.watched
+    if watched.allvecs is not None:
+        result.allvecs = watched.allvecs
     if watched.average is not None:
-        chosen["average"] = OptimizeResult(x=given(watched.average), fun=averaged)
+        result.average = OptimizeResult(x=given(watched.average), fun=averaged)
     if watched.best is not None:
-        chosen["validation"] = OptimizeResult(
+        result.validation = OptimizeResult(
             x=given(watched.best),
             fun=watched.best_value,
             nit=watched.best_iteration,
             is_average=watched.best_is_average,
         )
-    return chosen
+    return result
 
 
 def print_summary(result: OptimizeResult) -> None:
@@ -266,7 +228,7 @@ def explained(
     elif status == Status.TARGET:
         cause = f"fun {point.value:.6g} <= fmin {run.options.fmin:.6g}."
     elif status == Status.NOT_FINITE and bad is not None:
-        cause = not_finite_gradient(run, evaluator, bad, "a lower point") + after(state)
+        cause = not_finite_gradient(run, evaluator, state, bad, "a lower point")
     elif status == Status.NOT_FINITE:
         cause = not_finite(run, evaluator, state)
     elif status == Status.PRECISION_LOSS and state.held is not None:
@@ -274,7 +236,9 @@ def explained(
     elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
         cause = coarse_differences(run, evaluator, state, point.value)
     elif status == Status.PRECISION_LOSS and run.subsets.full is not None:
-        cause = "" if evaluator.spent() else no_descent(run, evaluator, point)
+        if not evaluator.spent():  # a wrong gradient, or fun ends there
+            cause = edge(run, evaluator, point) or contradiction(run, evaluator, point)
+        cause = cause[:1].upper() + cause[1:] if cause.startswith("the ") else cause
     if status == Status.PRECISION_LOSS and (evaluator.gradient_error or not cause):
         cause = f"{cause} {few_digits(run.space)}".strip()
     return f"{MESSAGES[status]} {cause}".rstrip()
@@ -319,18 +283,21 @@ def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
     if not math.isfinite(here.value):
         mend = ": start where it is finite, or look for such values in the data." if first else "."
         if samples := not_finite_samples(run, evaluator, here):
-            advice = "look at the data, or start elsewhere" if first else "look at the data"
-            mend = f", because of {blamed(samples)}: {advice}."
+            named = "sample " if len(samples) == 1 else "the samples "
+            named += ", ".join(map(str, samples))
+            named += " and perhaps others" if len(samples) == MOST else ""
+            mend = f", because of {named}: look at the data{', or start elsewhere' * first}."
         return f"fun({where}) is {here.value}{mend}"
     if not math.isfinite(run.space.max_abs(here.gradient)):
-        cause = not_finite_gradient(run, evaluator, here, where)
-        return cause + ("" if first else after(state))
+        return not_finite_gradient(run, evaluator, state, here, where)
     if state.broken:
         return f"A product with the Hessian at {where} (hess or hessp) is not finite."
     return ""
 
 
-def not_finite_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: str) -> str:
+def not_finite_gradient(
+    run: Run, evaluator: Evaluator, state: State, here: Evaluated, where: str
+) -> str:
     """Which entries of a gradient are not finite, and x at these entries."""
     about = f"The gradient at {where} is not finite, and the value is {here.value:.6g}"
     if evaluator.gradient_error:  # the user gave no gradient
@@ -339,25 +306,9 @@ def not_finite_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: 
     wrong = [i for i, entry in enumerate(g.tolist()) if not math.isfinite(entry)]
     named = ", ".join(f"{g[i]} in entry {i}, where x[{i}] is {x[i]:.6g}" for i in wrong[:MOST])
     more = f", and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
-    return f"{about}: {named}{more}."
-
-
-def after(state: State) -> str:
-    """When a run ended."""
-    return f" The run ended after iteration {state.record.iteration}."
-
-
-def blamed(samples: list[int]) -> str:
-    """The samples whose values are not finite, in words."""
-    named = ", ".join(map(str, samples))
-    more = " and perhaps others" if len(samples) == MOST else ""
-    return f"sample {named}" if len(samples) == 1 else f"the samples {named}{more}"
-
-
-def no_descent(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
-    """Why values along the gradient do not fall: it is wrong, or fun ends there."""
-    cause = edge(run, evaluator, there) or contradiction(run, evaluator, there)
-    return cause[:1].upper() + cause[1:] if cause.startswith("the ") else cause
+    when = state.record.iteration
+    end = f" The run ended after iteration {when}." if when else ""
+    return f"{about}: {named}{more}.{end}"
 
 
 def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: float) -> str:
@@ -375,60 +326,35 @@ def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: floa
     )
 
 
-# Which samples a value is not finite for, by halving: at most two passes for each
-
-
 MOST = 3  # how many samples are named
-
-Rows = npt.NDArray[np.int64]
 
 
 def not_finite_samples(run: Run, evaluator: Evaluator, here: Evaluated) -> list[int]:
     """A few samples whose own values are not finite, at a point whose value is not.
 
-    None if samples have no numbers (the user's own sets, blocks of residuals) or are spread over
-    processes, if no time is left, or if all are bad, so that the point is to blame.
+    They are found by halving, with at most two passes for each. None if samples have no numbers
+    (the user's own sets, blocks of residuals) or are spread over processes, if no time is left, or
+    if all are bad, so that the point is to blame.
     """
-    numbered = type(run.subsets) is Subsets and run.subsets.n is not None and run.subsets.n > 1
+    n = run.subsets.n or 0
+    numbered = type(run.subsets) is Subsets and n > 1
     if not numbered or run.team is not ALONE or evaluator.spent():
         return []
-    rows, found = _rows(run, here.idx), []
-    for sample in _found(run, evaluator, here.x, rows):
-        found.append(sample)
-        if len(found) == MOST:
-            break
-    return [] if found == rows[:MOST].tolist() else found
+    rows = np.arange(n) if run.subsets.is_full(here.idx) else to_host(here.idx).astype(np.int64)
+    first: list[int] = rows[:MOST].tolist()
+    found: list[int] = []
 
+    def finite(part: npt.NDArray[np.int64]) -> bool:
+        return math.isfinite(evaluator.value(here.x, run.space.indices(part)))
 
-def _found(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> Iterator[int]:
-    """The samples whose own values are not finite, one after the other."""
-    with suppress(Exception):  # a function may fail on a part: then nothing is said
-        while len(rows) and not _is_finite(run, evaluator, x, rows):
-            at = _first(run, evaluator, x, rows)
-            if _is_finite(run, evaluator, x, rows[at : at + 1]):
-                return  # all are finite, and only their mean is not
-            yield int(rows[at])
-            rows = rows[at + 1 :]
-
-
-def _rows(run: Run, idx: Any) -> Rows:
-    """The numbers of the samples of a set."""
-    if run.subsets.is_full(idx):
-        return np.arange(run.subsets.n or 0)
-    return np.asarray(to_host(idx), dtype=np.int64)
-
-
-def _first(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> int:
-    """The place of the first bad sample, if there is one."""
-    low, high = 0, len(rows)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _is_finite(run, evaluator, x, rows[low:middle]):
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _is_finite(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> bool:
-    return math.isfinite(evaluator.value(x, run.space.indices(rows)))
+    with suppress(Exception):  # a function may fail on a part: then no more is said
+        while len(found) < MOST and len(rows) and not finite(rows):
+            low, high = 0, len(rows)
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if finite(rows[low:middle]) else (low, middle)
+            if finite(rows[low : low + 1]):
+                break  # all are finite, and only their mean is not
+            found.append(int(rows[low]))
+            rows = rows[low + 1 :]
+    return [] if found == first else found

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CountingProblem, Counts
@@ -50,29 +50,24 @@ class Halt(BaseException):
 
 
 class Interrupt:
-    """Whether the user has asked a run to end."""
+    """Whether the user has asked a run to end, and why it ends, once all its processes know."""
 
     asked = False
-
-
-class Agreement:
-    """Why a run of several processes ends, once all of them know it."""
-
-    status: Status | None = None
+    agreed: Status | None = None
 
 
 @dataclass(frozen=True)
 class Budget:
     """What a run may spend: values computed, and seconds since it `began`; and an `interrupt`.
 
-    Several processes have an `agreement`: a clock and Ctrl-C count once all know of them.
+    Where several processes have to agree, a clock and Ctrl-C count once all know of them.
     """
 
     maxfun: float
     maxtime: float
     began: float = field(default_factory=lambda: time.perf_counter())
     interrupt: Interrupt = field(default_factory=Interrupt)
-    agreement: Agreement | None = None
+    agrees: bool = False  # whether several processes have to
 
     @property
     def seconds(self) -> float:
@@ -90,27 +85,23 @@ class Budget:
     @property
     def over(self) -> Status | None:
         """Why no further evaluation may begin, if so."""
-        if self.agreement is not None:
-            return self.agreement.status
+        if self.agrees:
+            return self.interrupt.agreed
         if self.interrupt.asked:
             return Status.INTERRUPTED
-        if self.maxtime < math.inf and self.seconds >= self.maxtime:
-            return Status.MAXTIME
-        return None
+        return Status.MAXTIME if self.seconds >= self.maxtime else None
 
     def wishes(self) -> tuple[bool, bool]:
         """Whether this process was interrupted, and whether its time is up."""
-        return self.interrupt.asked, self.maxtime < math.inf and self.seconds >= self.maxtime
+        return self.interrupt.asked, self.seconds >= self.maxtime
 
     def agree(self, interrupted: bool, out_of_time: bool) -> None:
         """Learn what holds for all processes by now."""
-        if self.agreement is not None and (interrupted or out_of_time):
-            self.agreement.status = Status.INTERRUPTED if interrupted else Status.MAXTIME
+        if interrupted or out_of_time:
+            self.interrupt.agreed = Status.INTERRUPTED if interrupted else Status.MAXTIME
 
     def check(self) -> None:
         """Raise `Halt` if no further evaluation may begin."""
-        if self.agreement is None and not self.interrupt.asked and self.maxtime == math.inf:
-            return  # the usual case
         status = self.over
         if status is not None:
             raise Halt(status)
@@ -141,6 +132,8 @@ class Evaluator:
         Those that the method uses, of the problem in the arithmetic that is in force.
     noise, gradient_error : float
         The relative errors of values, by rounding, and of gradients, by differences.
+    problem : CountingProblem
+        For what it says of itself. Its verbs are called here only.
     """
 
     def __init__(
@@ -161,11 +154,15 @@ class Evaluator:
         gives_up: bool = False,
     ) -> None:
         self.space, self.subsets, self.budget = space, subsets, budget
-        self._begin, self._gives_up = budget.check if limited else _whenever, gives_up
+        self._begin: Callable[[], None] = budget.check if limited else lambda: None
+        self._gives_up = gives_up
         self._traits_of, self._as_preconditioner = traits_of, as_preconditioner
         self.counts, self.best = ledger.counts.copy(), ledger.best
         self._refined = ledger.refined
-        self._set = _Set(subsets.full, 1.0, True) if subsets.n else NO_SET
+        # The set of the last call, its share of all samples, and whether it is the whole set.
+        self._idx, self._share, self._full = subsets.full, 1.0, True
+        if not subsets.n:
+            self._idx, self._share, self._full = None, math.nan, False
         self._passed = self.counts.work  # how much of it is already counted in passes
         self._take(ledger.problem)
 
@@ -178,20 +175,10 @@ class Evaluator:
                 setattr(error, LEDGER, self.ledger)
 
     def _take(self, problem: CountingProblem) -> None:
-        self._problem, self.traits = problem.counting(self.counts), self._traits_of(problem)
+        self.problem, self.traits = problem.counting(self.counts), self._traits_of(problem)
         noise = self.traits.noise
         self.noise = VALUE_ROUNDINGS * self.space.eps if noise is None else float(noise)
         self.gradient_error = self._error(self.traits.gradient_accuracy)
-
-    @property
-    def gradient_is_written(self) -> bool:
-        """Whether the user wrote the gradient separately from the values."""
-        return self._problem.gradient_is_written
-
-    @property
-    def variable_scale(self) -> Small | None:
-        """The user's scale of the variables, if given."""
-        return self._problem.variable_scale
 
     @property
     def product_error(self) -> float:
@@ -207,7 +194,7 @@ class Evaluator:
         """What has been spent and found by now."""
         return made(
             Ledger,
-            problem=self._problem,
+            problem=self.problem,
             counts=self.counts.copy(),
             best=self.best,
             refined=self._refined,
@@ -218,7 +205,7 @@ class Evaluator:
 
         Values computed before must not be compared with later ones.
         """
-        finer = self._problem.in_finer_arithmetic()
+        finer = self.problem.in_finer_arithmetic()
         if finer is not None:
             self._take(finer)
             self.best, self._refined = None, self._refined + 1
@@ -227,11 +214,11 @@ class Evaluator:
     @property
     def moves(self) -> bool:
         """Whether the arithmetic now has another dtype than the run's vectors."""
-        return self._problem.home(self.space) is not self.space
+        return self.problem.home(self.space) is not self.space
 
     def let_finish(self) -> None:
         """From here on, evaluations begin even if time is up."""
-        self._begin = _whenever
+        self._begin = lambda: None
 
     def spent(self) -> bool:
         """Whether any part of the budget is used up.
@@ -246,28 +233,28 @@ class Evaluator:
     def value(self, x: Array, idx: Any) -> float:
         """The value on `idx`."""
         self._begin()
-        value = self._problem.value(x, idx)
+        value = self.problem.value(x, idx)
         self._charge(idx, x, value)
         return value
 
     def value_beside(self, x: Array, idx: Any) -> float:
         """A value that checks the gradient at another point; what is known there is kept."""
         self._begin()
-        value = self._problem.value_beside(x, idx)
+        value = self.problem.value_beside(x, idx)
         self._charge(idx)
         return value
 
     def value_and_gradient(self, x: Array, idx: Any) -> tuple[float, Array]:
         """The value and the gradient on `idx`."""
         self._begin()
-        value, g = self._problem.value_and_gradient(x, idx)
+        value, g = self.problem.value_and_gradient(x, idx)
         self._charge(idx, x, value)
         return value, g
 
     def value_and_slopes(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         """The value and V^T g on `idx`, if the problem can compute it more cheaply than g."""
         self._begin()
-        value, slopes = self._problem.value_and_projected_gradient(x, idx, V)
+        value, slopes = self.problem.value_and_projected_gradient(x, idx, V)
         self._charge(idx, x, value)
         return value, slopes
 
@@ -279,14 +266,14 @@ class Evaluator:
         if not diagonal or not self.traits.has_diagonal:
             return Evaluated(x, idx, *self.value_and_gradient(x, idx))
         self._begin()
-        value, g, D = self._problem.value_and_gradient(x, idx, diagonal=True)
+        value, g, D = self.problem.value_and_gradient(x, idx, diagonal=True)
         self._charge(idx, x, value)
         return Evaluated(x, idx, value, g, self._as_preconditioner(self.traits, D))
 
     def curvature(self, x: Array, idx: Any) -> Callable[[Array], Array]:
         """The product v -> Hv on `idx`."""
         self._begin()
-        product = self._problem.curvature(x, idx)
+        product = self.problem.curvature(x, idx)
         self._charge(idx)
 
         def charged(v: Array) -> Array:
@@ -306,29 +293,19 @@ class Evaluator:
             product, space = self.curvature(x, idx), self.space
             return space.xp.stack([product(space.unit(i)) for i in range(space.n)])
         self._begin()
-        H = self._problem.matrix(x, idx)
+        H = self.problem.matrix(x, idx)
         self._charge(idx)
         return H
-
-    @property
-    def sees_nothing(self) -> bool:
-        """Whether no finite difference of the last Jacobian changed a residual."""
-        return self._problem.sees_nothing
-
-    @property
-    def has_sparse_jacobian(self) -> bool:
-        """Whether there are rows that are kept sparse."""
-        return self._problem.has_sparse_jacobian
 
     def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
         """The curvature on `idx` as rows; None if there are none after all."""
         self._begin()
-        return self._charged(self._problem.jacobian(x, idx), idx)
+        return self._charged(self.problem.jacobian(x, idx), idx)
 
     def sparse_jacobian(self, x: Array, idx: Any, reweighting: float) -> Jacobian | None:
         """The same with rows that are kept sparse."""
         self._begin()
-        return self._charged(self._problem.sparse_jacobian(x, idx, reweighting), idx)
+        return self._charged(self.problem.sparse_jacobian(x, idx, reweighting), idx)
 
     def _charged(self, J: Jacobian | None, idx: Any) -> Jacobian | None:
         self._charge(idx)
@@ -348,7 +325,7 @@ class Evaluator:
     def factors(self, x: Array, idx: Any) -> Factors:
         """Kronecker factors of the curvature on `idx`."""
         self._begin()
-        factors = self._problem.factors(x, idx)
+        factors = self.problem.factors(x, idx)
         size = self.subsets.size_of(self.subsets.full if self.subsets.is_full(idx) else idx)
         # They may use a part of the set
         part = min(1.0, factors.samples / size) if factors.samples is not None and size else 1.0
@@ -362,36 +339,18 @@ class Evaluator:
 
         If it was a value, the point may be the best one.
         """
-        if self._set.idx is not idx:  # usually the same as in the last call
-            self._set = self._known(idx)
+        if self._idx is not idx:  # usually the same as in the last call
+            size_of, full = self.subsets.size_of, self.subsets.is_full(idx)
+            whole = size_of(self.subsets.full)
+            size = whole if full else size_of(idx)
+            self._share = size / whole if size is not None and whole else math.nan
+            self._idx, self._full = idx, full
         work, best = self.counts.work, self.best
-        self.counts.passes += (work - self._passed) * self._set.share * part
+        self.counts.passes += (work - self._passed) * self._share * part
         self._passed = work
         # -inf is an error, or there is no minimum: do not return this point
-        if (best is None or value < best[1]) and self._set.full and value > -math.inf:
+        if (best is None or value < best[1]) and self._full and value > -math.inf:
             self.best = (x, value)
-
-    def _known(self, idx: Any) -> _Set:
-        """What is known of a set."""
-        full, whole = self.subsets.is_full(idx), self.subsets.size_of(self.subsets.full)
-        size = whole if full else self.subsets.size_of(idx)
-        share = size / whole if size is not None and whole else math.nan
-        return _Set(idx, share, full)
-
-
-class _Set(NamedTuple):
-    """A set, its share of all samples, and whether it is the whole set."""
-
-    idx: Any
-    share: float
-    full: bool
-
-
-NO_SET = _Set(None, math.nan, False)
-
-
-def _whenever() -> None:
-    """Allow an evaluation to begin at any time."""
 
 
 # Iterations that the factors of a point serve. Renewed in each, MNIST's auto-encoder is 12% behind

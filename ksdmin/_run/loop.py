@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import fields, replace
 from functools import partial
@@ -29,9 +30,9 @@ from ksdmin._problem.user_values import as_generator, counted, frames_to_the_use
 from ksdmin._problem.values import changed
 from ksdmin._result import TESTS, Origin, Result, Status
 from ksdmin._run import checkpoint
-from ksdmin._run.checkpoint import Identity, Keeper, Saved
+from ksdmin._run.checkpoint import Keeper
 from ksdmin._run.ending import cut_short, finish, print_summary, verdict
-from ksdmin._run.evaluator import LEDGER, Agreement, Budget, Evaluated, Halt, Interrupt, Ledger
+from ksdmin._run.evaluator import LEDGER, Budget, Evaluated, Halt, Interrupt, Ledger
 from ksdmin._run.observer import Observer
 from ksdmin._run.run import Run, State
 
@@ -90,15 +91,15 @@ def begin(
     sets = resolve_subsets(problem, subsets)
     taken = problem_of_run(problem, space)
     if team is not ALONE:
-        team.require_same(compared(options, method.name, sets))
+        own = ("validation", "disp", "progress", "checkpoint", "checkpoint_every")
+        names = [field.name for field in fields(options) if field.name not in own]
+        decisive = {f"option {name}": getattr(options, name) for name in names}
+        same = {"method": method.name, "the number of samples": sets.n, **decisive}
+        team.require_same(same)  # by names that the user knows
     plain = make_run(space, sets, options, rng, box, team)
     run = method.prepare(plain, options, taken.traits)
-
-    def refuse_path() -> None:
-        if options.checkpoint is not None and team.is_first:
-            checkpoint.refuse_path(Path(options.checkpoint))
-
-    team.together(refuse_path)
+    path = Path(options.checkpoint) if options.checkpoint is not None and team.is_first else None
+    team.together(lambda: None if path is None else checkpoint.refuse_path(path))
     source, observer = Source(problem, subsets, keep), Observer(callback, options, space)
     return Loop(method, run, Ledger(taken), space.copy(x0), observer, source)
 
@@ -117,29 +118,17 @@ def make_run(
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n
     seed = as_generator(rng).integers(0, 2**32, size=4) if sampled else ()
-    agreement = None if team is ALONE else Agreement()
     return Run(
         space=space,
         subsets=subsets,
         options=options,
-        budget=Budget(options.maxfun, options.maxtime, agreement=agreement),
+        budget=Budget(options.maxfun, options.maxtime, agrees=team is not ALONE),
         seed=team.from_first(tuple(int(word) for word in seed)),
         maxiter=maxiter,
         box=box,
         team=team,
         sampled=sampled,
     )
-
-
-def compared(options: MethodOptions, method: str, subsets: Subsets) -> dict[str, Any]:
-    """What has to be the same in all processes of a run, by names that the user knows."""
-    own = ("validation", "disp", "progress", "checkpoint", "checkpoint_every")
-    decisive = {
-        f"option {field.name}": getattr(options, field.name)
-        for field in fields(options)
-        if field.name not in own
-    }
-    return {"method": method, "the number of samples": subsets.n, **decisive}
 
 
 class Loop:
@@ -154,7 +143,8 @@ class Loop:
         observer: Observer,
         source: Source | None = None,  # what its results are of
         state: State | None = None,  # that of a run that goes on
-        identity: Identity | None = None,  # by which the files of a run that goes on are known
+        # By which the files of a run that goes on are known.
+        identity: Mapping[str, str] | None = None,
     ) -> None:
         self.method, self.run, self.observer, self.source = method, run, observer, source
         self._identity = identity  # for a new run, from its first file on
@@ -166,10 +156,7 @@ class Loop:
         self._cut: tuple[Status, Ledger] | None = None  # ended by an exception
         self._halted: Ledger | None = None  # what an abandoned step had spent and found
         self._seen = False  # whether the observer has seen `state`, in all processes
-        path, every = run.options.checkpoint, run.options.checkpoint_every
-        self._keeper: Keeper | None = None
-        if path is not None and run.team.is_first:
-            self._keeper = Keeper(Path(path), every, self._write, begun=state is not None)
+        self._keeper = Keeper(run, self._write, begun=state is not None)
 
     def __setstate__(self, content: dict[str, Any]) -> None:
         """Restore a copy, whose problem has to watch the clock again."""
@@ -221,12 +208,11 @@ class Loop:
                     self.state = state = self._moved(after) if refined else after
                     self._seen = False
                 goes_on = goes_on and self._see(state)
-            if self._keeper is not None:
-                self._keeper.after_iteration(ended=not goes_on)
+            self._keeper.after_iteration(ended=not goes_on)
             return state.record is not before
         except Halt as halt:
             self.status, self._halted = halt.status, vars(halt).pop(LEDGER, None)
-            if self._keeper is not None and self.state is not None:
+            if self.state is not None:
                 self._keeper.after_iteration(ended=True)
             return False
         except BaseException as error:
@@ -285,25 +271,22 @@ class Loop:
 
     def save(self, path: Path) -> None:
         """Write the run to a file; of several processes, the first does."""
-        self._saved()  # x0 may have to be evaluated, by all processes
-        self.run.team.together(lambda: self._write(path) if self.run.team.is_first else None)
-
-    def _write(self, path: Path) -> None:
-        if self._identity is None:
-            problem = None if self.source is None else self.source.problem
-            self._identity = Identity.new(self.method.name, problem)
-        checkpoint.write(path, self._identity, self.run, self._saved())
-
-    def _saved(self) -> Saved:
-        """What is saved of the run."""
-        if self.state is None:
+        if self.state is None:  # x0 is evaluated by all of them
             self._cut = None
             try:
                 self._begun()
             except BaseException as error:
                 self._cut_short(error)
                 raise
-        return checkpoint.saved(self.run, self._to_save, self.observer)
+        self.run.team.together(lambda: self._write(path) if self.run.team.is_first else None)
+
+    def _write(self, path: Path) -> None:
+        if self._identity is None:
+            kind = type(None if self.source is None else self.source.problem).__name__
+            own = {"method": self.method.name, "problem": kind}
+            self._identity = {"run": os.urandom(16).hex(), **own}
+        assert self._to_save is not None
+        checkpoint.write(path, self._identity, self.run, self._to_save, self.observer)
 
     def result(self) -> OptimizeResult:
         """The result so far; what is missing is computed, but not as part of the run."""
@@ -317,7 +300,14 @@ class Loop:
     def _result(self) -> Result:
         if self._cut is None:
             try:
-                return self._finished()
+                state, extras = self._begun(), self.method.extras
+                if self._halted is not None:
+                    state = changed(state, ledger=self._halted)
+                status = Status.RUNNING if self.status is None else self.status
+                result = finish(self.run, state, self.observer, status)
+                if extras is not None:
+                    result.update(extras(self.run, state))
+                return result
             except Halt as halt:  # there is no time for the gradient at the best point
                 status = self.status or halt.status
                 self._cut = status, vars(halt).pop(LEDGER, self._halted or self._ledger)
@@ -327,22 +317,12 @@ class Loop:
         status, ledger = self._cut
         return cut_short(self.run, self.state, ledger, self.observer, status, self._x0)
 
-    def _finished(self) -> Result:
-        state, extras = self._begun(), self.method.extras
-        if self._halted is not None:
-            state = changed(state, ledger=self._halted)
-        status = Status.RUNNING if self.status is None else self.status
-        result = finish(self.run, state, self.observer, status)
-        if extras is not None:
-            result.update(extras(self.run, state))
-        return result
-
     def _begun(self) -> State:
         """The state; at first the one at x0."""
         if self.state is None:
             self.state = self.method.start(self.run, self._ledger, self._x0)
             self._see(self.state)
-            self.run.team.together(self._keeper.at_start if self._keeper else lambda: None)
+            self.run.team.together(self._keeper.at_start)
         return self.state
 
     def _see(self, state: State) -> bool:
@@ -375,7 +355,7 @@ class Loop:
         interrupted = isinstance(error, KeyboardInterrupt)
         ledger = vars(error).pop(LEDGER, self.state.ledger if self.state else self._ledger)
         self._cut = Status.INTERRUPTED if interrupted else Status.FAILED, ledger
-        if self._keeper is not None and self.state is not None:
+        if self.state is not None:
             self._keeper.before_exception()
         with suppress(Exception):  # an exception may refuse attributes
             error.ksdmin_result = self.result()  # type: ignore[attr-defined]
@@ -395,6 +375,9 @@ def watched(ledger: Ledger, run: Run) -> Ledger:
 # Ctrl-C once: the run ends after the evaluation; twice: it ends at once
 
 
+active: list[Interrupt] = []  # of the runs that Ctrl-C asks to end, one within the other
+
+
 class OnCtrlC:
     """A context in which Ctrl-C asks a run to end.
 
@@ -403,42 +386,33 @@ class OnCtrlC:
     """
 
     def __init__(self, interrupt: Interrupt) -> None:
-        self._interrupt = interrupt
-        self._handler: _Handler | None = None
+        self._interrupt, self._handles = interrupt, False
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        own = _Handler()
-        current = signal.signal(signal.SIGINT, own)  # checking first would cost as much again
-        if current is signal.default_int_handler:
-            self._handler = own
+        current = signal.signal(signal.SIGINT, ask)  # checking first would cost as much again
+        self._handles = current in (signal.default_int_handler, ask)
+        if self._handles:
+            active.append(self._interrupt)
         else:
             signal.signal(signal.SIGINT, current)
-            self._handler = current if isinstance(current, _Handler) else None
-        if self._handler is not None:
-            self._handler.runs.append(self._interrupt)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._handler is None:
+        if not self._handles:
             return
-        self._handler.runs.remove(self._interrupt)
-        if not self._handler.runs:
+        active.remove(self._interrupt)
+        if not active:
             current = signal.signal(signal.SIGINT, signal.default_int_handler)
-            if current is not self._handler:  # a callback has set another one
+            if current is not ask:  # a callback has set another one
                 signal.signal(signal.SIGINT, current)
 
 
-class _Handler:
-    """The handler for all active runs, one within the other."""
-
-    def __init__(self) -> None:
-        self.runs: list[Interrupt] = []
-
-    def __call__(self, number: int, frame: FrameType | None) -> Any:
-        if not self.runs or all(run.asked for run in self.runs):
-            return signal.default_int_handler(number, frame)
-        for run in self.runs:
-            run.asked = True
-        log.warning("Ctrl-C: the run ends after this evaluation; Ctrl-C again ends it at once")
-        return None
+def ask(number: int, frame: FrameType | None) -> Any:
+    """Ask all active runs to end; if all of them were asked already, end at once."""
+    if all(run.asked for run in active):
+        return signal.default_int_handler(number, frame)
+    for run in active:
+        run.asked = True
+    log.warning("Ctrl-C: the run ends after this evaluation; Ctrl-C again ends it at once")
+    return None

@@ -34,56 +34,6 @@ class Watched:
     # How many steps of each kind there were: names and counts, in the order of the first ones.
     kinds: tuple[tuple[str, int], ...] = ()
 
-    def note(self, records: list[Record], record: Record, most: int | None) -> None:
-        """Add a record to the history, which has at most so many, and count its kind of step."""
-        if record.kind:
-            counts = dict(self.kinds)
-            counts[record.kind] = counts.get(record.kind, 0) + 1
-            self.kinds = tuple(counts.items())
-        if records and records[-1].iteration % self.stride:
-            records.pop()
-        records.append(record)
-        if most is not None and len(records) > most:
-            self.stride *= 2
-            records[:-1] = [old for old in records[:-1] if old.iteration % self.stride == 0]
-
-    def move(self, space: Space) -> None:
-        """Convert the average and the best point to the dtype of `space`."""
-        self.average, self.best = (
-            None if x is None else space.in_own_dtype(x) for x in (self.average, self.best)
-        )
-
-    def add_to_average(self, x: Array, weight: float, iteration: int) -> None:
-        """The average with one more iterate."""
-        if self.average is not None:
-            self.average = weight * self.average + (1 - weight) * x
-        elif iteration >= 1 / (1 - weight):
-            self.average = x
-
-    def validate(
-        self, options: MethodOptions, space: Space, x: Array, it: int
-    ) -> tuple[float, Status | None]:
-        """Validate the iterate, whose value is returned, and the average."""
-        assert options.validation is not None
-        value = self._judge(options.validation, space, x, it, is_average=False)
-        if self.average is not None:
-            self._judge(options.validation, space, self.average, it, is_average=True)
-        return value, self.patience_ends(options, it)
-
-    def patience_ends(self, options: MethodOptions, it: int) -> Status | None:
-        """Whether the value has not fallen for so long that the run ends."""
-        out_of_patience = it - self.best_iteration >= (options.patience or math.inf)
-        return Status.VALIDATION if out_of_patience else None
-
-    def _judge(
-        self, validation: Callable[..., Any], space: Space, x: Array, it: int, *, is_average: bool
-    ) -> float:
-        value = as_scalar(validation(space.given(x)), "validation")
-        if value < self.best_value:
-            self.best, self.best_value, self.best_iteration = x, value, it
-            self.best_is_average = is_average
-        return value
-
 
 CALLED_AS = (
     "a callback is called as callback(x), or as callback(intermediate_result=...) if this is its "
@@ -130,32 +80,53 @@ class Observer:
 
     def move(self, space: Space) -> None:
         """Convert what is kept of the iterates to the new dtype of the run."""
-        self._space = space
-        self.watched.move(space)
+        watched, self._space = self.watched, space
+        watched.average, watched.best = (
+            None if x is None else space.in_own_dtype(x) for x in (watched.average, watched.best)
+        )
 
     def see(self, state: State) -> Status | None:
         """Record a state and call the callback, which may end the run."""
+        options, watched, it = self._options, self.watched, state.record.iteration
         if self._noted is not state.record:  # otherwise no iteration was made
-            self._note(state)
-        if self.watched.called_back:  # a saved run may have ended here
-            return self.watched.patience_ends(self._options, state.record.iteration)
-        status = None if self._options.validation is None else self._validate(state)
-        if self._callback is not None:
+            self._note(state.record, state.here.x)
+        again = watched.called_back  # a saved run may have ended here
+        if options.validation is not None and not again:
+            value = self._validate(options.validation, state.here.x, it, is_average=False)
+            if watched.average is not None:
+                self._validate(options.validation, watched.average, it, is_average=True)
+            self.records[-1] = replace(self.records[-1], validation=value)
+        out_of_patience = it - watched.best_iteration >= (options.patience or math.inf)
+        status = Status.VALIDATION if out_of_patience else None
+        if self._callback is not None and not again:
             status = self._call_back(self._callback, state) or status
-        self.watched.called_back = True
+        watched.called_back = True
         return status
 
-    def _note(self, state: State) -> None:
-        watched, options, record = self.watched, self._options, state.record
+    def _note(self, record: Record, x: Array) -> None:
+        """Add an iterate to what is kept, and its record to the history."""
+        watched, options, records = self.watched, self._options, self.records
         self._noted = record
-        watched.note(self.records, record, options.history)
+        if record.kind:
+            counts = dict(watched.kinds)
+            counts[record.kind] = counts.get(record.kind, 0) + 1
+            watched.kinds = tuple(counts.items())
+        if records and records[-1].iteration % watched.stride:
+            records.pop()
+        records.append(record)
+        if options.history is not None and len(records) > options.history:
+            watched.stride *= 2
+            records[:-1] = [old for old in records[:-1] if old.iteration % watched.stride == 0]
         if watched.allvecs is not None:
-            watched.allvecs.append(self._space.given(state.here.x))
+            watched.allvecs.append(self._space.given(x))
         watched.called_back = record.iteration == 0  # x0 is not an iteration
         if watched.called_back:
             return
-        if options.average is not None:
-            watched.add_to_average(state.here.x, options.average, record.iteration)
+        weight = options.average
+        if weight is not None and watched.average is not None:
+            watched.average = weight * watched.average + (1 - weight) * x
+        elif weight is not None and record.iteration >= 1 / (1 - weight):
+            watched.average = x
         if log.isEnabledFor(logging.DEBUG):
             log.debug(
                 "iteration %d, %s: value %.8g, gradient %.2e, passes %.4g, %.4g s%s",
@@ -168,21 +139,22 @@ class Observer:
             self._bar.set_postfix(refresh=False, **shown(record, options.maxtime))
             self._bar.update()
 
-    def _validate(self, state: State) -> Status | None:
-        value, status = self.watched.validate(
-            self._options, self._space, state.here.x, state.record.iteration
-        )
-        self.records[-1] = replace(self.records[-1], validation=value)
-        return status
+    def _validate(
+        self, validation: Callable[..., Any], x: Array, iteration: int, *, is_average: bool
+    ) -> float:
+        watched, value = self.watched, as_scalar(validation(self._space.given(x)), "validation")
+        if value < watched.best_value:
+            watched.best, watched.best_value, watched.best_iteration = x, value, iteration
+            watched.best_is_average = is_average
+        return value
 
     def _call_back(self, callback: Callable[..., Any], state: State) -> Status | None:
-        x = self._space.given(state.here.x)
         try:
             if self._by_keyword:
-                shown = intermediate(state, self.records[-1], x, self._space)
+                shown = intermediate(state, self.records[-1], self._space)
                 callback(intermediate_result=shown)
             else:
-                callback(x)
+                callback(self._space.given(state.here.x))
         except StopIteration:
             return Status.CALLBACK
         except TypeError as error:
@@ -209,10 +181,10 @@ def takes_result(callback: Callable[..., Any]) -> bool:
         return False
 
 
-def intermediate(state: State, record: Record, x: Array, space: Space) -> OptimizeResult:
+def intermediate(state: State, record: Record, space: Space) -> OptimizeResult:
     """What a callback, and a loop over a `Solver`, gets of an iteration."""
     return OptimizeResult(
-        x=x,
+        x=space.given(state.here.x),
         fun=record.value,
         jac=space.given(state.here.gradient),
         nit=record.iteration,

@@ -15,17 +15,18 @@ from ksdmin._libraries import file_of
 from ksdmin._options import MethodOptions, hint
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
-from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.counting import Counts, Remembered
 from ksdmin._problem.entry import resolve_subsets
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
-from ksdmin._problem.subsets import Stream, Subsets, one_object
+from ksdmin._problem.subsets import Subsets, one_object
 from ksdmin._problem.team import Team, team_of
 from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
+from ksdmin._result import Record
 from ksdmin._run import checkpoint_file
-from ksdmin._run.checkpoint import Identity, Saved, dtype_name, records_of
+from ksdmin._run.checkpoint import Saved, dtype_name
 from ksdmin._run.checkpoint_file import CheckpointError, SavedArray, decode
 from ksdmin._run.loop import Loop, Method, Source, make_run
 from ksdmin._run.observer import Observer
@@ -57,44 +58,74 @@ def loaded(
         )
     header, content = team_of(problem).together(lambda: checkpoint_file.read(path))
     space = space_of_run(vector_like_saved(header, problem, like))
-    check_problem(path, header, problem, space)
     sets = resolve_subsets(problem, subsets)
-    check_samples(path, header, sets)
-    as_array = partial(array_again, space, header["hosted"])
-    plain, nothing_random = content["value"]["fields"], np.random.default_rng(0)
-    taken = problem_again(problem, space, plain, as_array)
+    check_header(path, header, problem, space, sets)
+    again = partial(array_again, space, header["hosted"])
+    nothing_random = np.random.default_rng(0)
     given = {
-        "problem": taken,
+        "problem": None,  # which can be made when the rest is known
+        "rest": None,
         "full": sets.full,
-        "rest": rest_again(sets, plain["sets_taken"]),
         # how to draw the set of an iteration again, if it could not be saved
         "drawn": lambda iteration: sets.draw(iteration, nothing_random, None).A,
     }
-    space = taken.home(space)  # the dtype after any change to finer arithmetic
-    check_dtype(path, header, space)
     method = methods[header["method"]]
-    saved = decode(Saved, content, given, as_array, also=method.state)
-    run, state = goes_on(path, method, saved, options or {}, space, sets, team_of(problem))
+    saved = decode(Saved, content, given, again, also=method.state)
+    state = state_again(saved, problem, space, sets)
+    space = state.ledger.problem.home(space)
+    if dtype_name(space) != header["dtype"]:
+        raise CheckpointError(
+            f"{path}: the saved run is in {header['dtype']}, the problem in {dtype_name(space)}: "
+            "a run cannot go on in another dtype. Convert the problem, or start again from x"
+        )
+    records = [Record(*row) for row in saved.records]
+    check_value(path, state, records[0].value, space.eps**SAME_VALUE)
+    state = recalled(state, saved.remembered, sets.full)
+    run, state = goes_on(method, saved, state, options or {}, space, sets, team_of(problem))
     observer = Observer(callback, run.options, space)
-    observer.take_up(records_of(saved.records), state.record, saved.watched)
-    identity = Identity(header["run"], header["method"], header["problem"])
+    observer.take_up(records, state.record, saved.watched)
+    identity = {name: header[name] for name in ("run", "method", "problem")}
     source = Source(problem, subsets, keep=isinstance(problem, FunctionProblem))
     return Loop(method, run, state.ledger, state.here.x, observer, source, state, identity)
 
 
+def state_again(saved: Saved, problem: Any, space: Space, sets: Subsets) -> State:
+    """The saved state, with its sets, and the problem in its last arithmetic."""
+    if saved.bounds is not None and isinstance(problem, FunctionProblem):
+        problem = problem.within(Box(space, *saved.bounds))
+    taken, state = problem_of_run(problem, space), saved.state
+    for _ in range(state.ledger.refined):
+        taken = taken.in_finer_arithmetic() or taken
+    rest = sets.stream() if saved.sets_taken else None
+    for _ in range(saved.sets_taken):  # the user's iterable, up to where it stood
+        if rest is None:
+            raise CheckpointError("subsets: the saved run took its sets from an iterable")
+        _, rest = rest.take()
+    sampling = changed(state.sampling, rest=rest)
+    state = changed(state, ledger=changed(state.ledger, problem=taken), sampling=sampling)
+    return state.from_file(sets.full)
+
+
+def recalled(state: State, known: Remembered | None, full: Any) -> State:
+    """The state, whose problem remembers its last point."""
+    if known is None:
+        return state
+    sets, ledger = state.sampling.sets, state.ledger
+    idx = one_object(known.idx, (full, state.here.idx, sets.A, sets.B, sets.C))
+    problem = ledger.problem.recalling(changed(known, idx=idx))
+    return changed(state, ledger=changed(ledger, problem=problem))
+
+
 def goes_on(
-    path: Path,
     method: Method,
     saved: Saved,
+    state: State,
     options: Mapping[str, Any],
     space: Space,
     sets: Subsets,
     team: Team,
 ) -> tuple[Run, State]:
     """The run with the changed options, and its state."""
-    first = records_of(saved.records)[0]
-    check_value(path, saved.state, first.value, space.eps**SAME_VALUE)
-    state = recalled(saved, sets.full)
     if saved.validates and options.get("validation") is None:
         raise ValueError(
             "options: the saved run has a validation function, which a file cannot hold: pass "
@@ -113,28 +144,6 @@ def goes_on(
     plain = make_run(space, sets, chosen, None, box, team)
     run: Run = method.prepare(plain, chosen, state.ledger.problem.traits)
     return changed(run, seed=saved.seed, budget=run.budget.after(saved.seconds)), state
-
-
-def rest_again(sets: Subsets, taken: int) -> Stream | None:
-    """The user's iterable, advanced to where it stood."""
-    stream = sets.stream()
-    for _ in range(taken):
-        if stream is None:
-            raise CheckpointError("subsets: the saved run took its sets from an iterable")
-        _, stream = stream.take()
-    return stream
-
-
-def problem_again(
-    problem: Any, space: Space, saved: Mapping[str, Any], as_array: Callable[[Any], Array]
-) -> CountingProblem:
-    """The problem in its last arithmetic; what it remembers is restored later."""
-    if saved["bounds"] is not None and isinstance(problem, FunctionProblem):
-        problem = problem.within(Box(space, *map(as_array, saved["bounds"])))
-    taken = problem_of_run(problem, space)
-    for _ in range(saved["state"]["fields"]["ledger"]["fields"]["refined"]):
-        taken = taken.in_finer_arithmetic() or taken
-    return taken
 
 
 def array_again(space: Space, was_hosted: bool, saved: SavedArray) -> Array:
@@ -172,36 +181,23 @@ def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Arr
     return native.zeros(n, dtype, header["device"])
 
 
-def check_problem(path: Path, header: Mapping[str, Any], problem: Any, space: Space) -> None:
+def check_header(
+    path: Path, header: Mapping[str, Any], problem: Any, space: Space, sets: Subsets
+) -> None:
     """Raise if the file cannot belong to the problem."""
-    kind = type(problem).__name__
-    if kind != header["problem"]:
-        raise CheckpointError(
-            f"{path}: the run was saved with a {header['problem']}, not with a {kind}: pass the "
-            "same problem"
-        )
-    if space.n != header["n"]:
-        raise CheckpointError(
-            f"{path}: the saved run has {header['n']} unknowns, the problem has {space.n}"
-        )
-
-
-def check_dtype(path: Path, header: Mapping[str, Any], space: Space) -> None:
-    """Raise if the dtype is not that of the saved run."""
-    if dtype_name(space) != header["dtype"]:
-        raise CheckpointError(
-            f"{path}: the saved run is in {header['dtype']}, the problem in {dtype_name(space)}: "
-            "a run cannot go on in another dtype. Convert the problem, or start again from x"
-        )
-
-
-def check_samples(path: Path, header: Mapping[str, Any], sets: Subsets) -> None:
-    """Raise if the number of samples differs."""
-    if sets.n != header["samples"]:
-        raise CheckpointError(
-            f"{path}: the saved run has {header['samples']} samples, the problem has {sets.n} "
-            "(None stands for sets of your own): pass the same data, or the same subsets="
-        )
+    kind, saved = type(problem).__name__, header["problem"]
+    n, samples = header["n"], header["samples"]
+    for same, differ in (
+        (saved == kind, f"run was saved with a {saved}, not with a {kind}: pass the same problem"),
+        (space.n == n, f"saved run has {n} unknowns, the problem has {space.n}"),
+        (
+            sets.n == samples,
+            f"saved run has {samples} samples, the problem has {sets.n} (None stands for sets of "
+            "your own): pass the same data, or the same subsets=",
+        ),
+    ):
+        if not same:
+            raise CheckpointError(f"{path}: the {differ}")
 
 
 def check_value(path: Path, state: State, first: float, error: float) -> None:
@@ -229,14 +225,3 @@ def options_again(saved: MethodOptions, given: Mapping[str, Any]) -> Any:
                 f"{name}={getattr(saved, name)!r}; what may be changed: {', '.join(MAY_CHANGE)}"
             )
     return replace(saved, **given)
-
-
-def recalled(saved: Saved, full: Any) -> State:
-    """The state, whose problem remembers its last point."""
-    state: State = saved.state.from_file(full)
-    known, sets = saved.remembered, state.sampling.sets
-    if known is None:
-        return state
-    idx = one_object(known.idx, (full, state.here.idx, sets.A, sets.B, sets.C))
-    problem = state.ledger.problem.recalling(changed(known, idx=idx))
-    return changed(state, ledger=changed(state.ledger, problem=problem))

@@ -29,11 +29,17 @@ def first_fields(
     here = evaluator.evaluate(x0, sampling.sets.A, diagonal=diagonal)  # Alg. 3, lines 4 and 5
     here = run.confirm_on_whole_set(evaluator, here, math.nan)
     warn_if_contradicted(run, evaluator, here)
-    norm = run.stationarity(here.x, here.gradient)
+    norm, full = run.stationarity(here.x, here.gradient), run.subsets.full
+    first_norm = math.nan  # what `gtol_rel` is relative to; of a partial A only where it is needed
+    if full is not None and run.subsets.is_full(here.idx):
+        first_norm = norm
+    elif full is not None and run.options.gtol_rel:
+        whole = evaluator.evaluate(here.x, full, diagonal=False)
+        first_norm = run.stationarity(here.x, whole.gradient)
     return {
         "here": here,
         "gradient_norm": norm,
-        "first_norm": first_norm(run, evaluator, here, norm),
+        "first_norm": first_norm,
         "sampling": sampling,
         "ledger": evaluator.ledger,
         "last_decrease": math.nan,
@@ -41,16 +47,6 @@ def first_fields(
         "broken": False,
         "record": write_record(evaluator, 0, here, norm, sampling.sets),
     }
-
-
-def first_norm(run: Run, evaluator: Evaluator, here: Evaluated, norm: float) -> float:
-    """What `gtol_rel` is relative to; for a partial A it is computed only if it is needed."""
-    full = run.subsets.full
-    if full is None or run.subsets.is_full(here.idx):
-        return math.nan if full is None else norm
-    if not run.options.gtol_rel:
-        return math.nan
-    return run.stationarity(here.x, evaluator.evaluate(here.x, full, diagonal=False).gradient)
 
 
 TOO_LARGE = 0.1  # jac contradicts fun if the slope of fun is less than this share of what jac says
@@ -67,7 +63,7 @@ def warn_if_contradicted(run: Run, evaluator: Evaluator, here: Evaluated) -> Non
         return
     if run.space.max_abs(here.gradient) == 0:
         warning = vanished_gradient(run, evaluator, here)
-    elif not evaluator.gradient_is_written:
+    elif not evaluator.problem.gradient_is_written:
         return
     elif warning := contradiction(run, evaluator, here):
         warning = f"jac contradicts fun at x0: {warning}{entries(run, evaluator, here)}"

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.sparse import issparse
 
-from examples.benchmarks.comparison.classic_functions import LARGE, PROBLEMS, SMALL, all_problems
+from examples.benchmarks.comparison.classic_functions import PROBLEMS, SMALL
 
 # From x0, descent leads to local minima of these that are not global
 LOCAL = {"freudenstein_roth", "trigonometric"}
@@ -37,17 +37,11 @@ def assert_derivatives(problem, directions):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL)
-def test_derivatives_small(name):
-    problem = SMALL[name]()
-    assert_derivatives(problem, np.eye(problem.n))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LARGE)
-def test_derivatives_large(name):
-    problem = LARGE[name]()
-    assert_derivatives(problem, np.random.default_rng(1).choice([-1.0, 1.0], (3, problem.n)))
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_derivatives(name):
+    problem = PROBLEMS[name]()
+    some = np.random.default_rng(1).choice([-1.0, 1.0], (3, problem.n))
+    assert_derivatives(problem, np.eye(problem.n) if name in SMALL else some)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -62,12 +56,6 @@ def test_interface(name):
     assert abs(h - h.T).max() <= 1e-12 * abs(h).max()
     for at in (x, x + 0.1, x):
         np.testing.assert_array_equal(problem.hessp(at, x), problem.hess(at) @ x)
-
-
-def test_all_problems():
-    names = [problem.name for problem in all_problems("small") + all_problems("large")]
-    assert names == [problem.name for problem in all_problems()] == list(PROBLEMS)
-    assert len(names) == len(set(names)) == len(SMALL) + len(LARGE)
 
 
 @pytest.mark.slow

@@ -46,20 +46,16 @@ def test_the_tables_of_constants(name, capsys):
     assert capsys.readouterr().out == (RESULTS / f"{name}.md").read_text()
 
 
-def test_the_tables_of_the_regression_benchmark():
-    report = ratio_tables.report(kept_runs.RESULTS, list(data_sets.SETS), list(data_sets.L2))
-    assert report + "\n" == (RESULTS / "regression/table.md").read_text()
+def reports():
+    """Of the benchmarks of convex sums, by the folder of the results."""
+    yield "regression", ratio_tables.report(kept_runs.RESULTS, data_sets.SETS, data_sets.L2)
+    for suite, tables in ((suites.LOSSES, loss_tables), (suites.MANY_SAMPLES, large_tables)):
+        yield suite.results.name, tables.report(suite.results, suite.results, suite.l2)
 
 
-def test_the_table_of_the_losses():
-    report = loss_tables.report(suites.LOSSES.results, suites.LOSSES.results, suites.LOSSES.l2)
-    assert report + "\n" == (RESULTS / "losses/table.md").read_text()
-
-
-def test_the_table_of_many_samples():
-    suite = suites.MANY_SAMPLES
-    report = large_tables.report(suite.results, suite.results, suite.l2)
-    assert report + "\n" == (RESULTS / "many_samples/table.md").read_text()
+def test_the_tables_of_convex_sums():
+    for folder, report in reports():
+        assert report + "\n" == (RESULTS / folder / "table.md").read_text()
 
 
 @pytest.mark.parametrize("collection", problem_sets.COLLECTIONS)
@@ -71,26 +67,14 @@ def test_the_tables_of_the_comparison_with_scipys_methods(collection, tmp_path):
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(
-            ("regression.py", "--table", "--data", "a9a"),
-            marks=pytest.mark.slow,
-            id="regression.py",
-        ),
-        ("scipy_methods.py", "table", "--collection", "classic", "--tags", "ksd,BFGS"),
-        pytest.param(
-            ("torch_products.py", "--help"), marks=pytest.mark.slow, id="torch_products.py"
-        ),
+        "scipy_methods.py table --collection classic --tags ksd,BFGS",
+        pytest.param("regression.py --table --data a9a", marks=pytest.mark.slow),
+        pytest.param("torch_products.py --help", marks=pytest.mark.slow),
     ],
-    ids=lambda command: command[0],
 )
 def test_scripts_run_from_anywhere(command, tmp_path):
-    script, *arguments = command
-    ran = subprocess.run(
-        [sys.executable, ROOT / "examples/benchmarks" / script, *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    script, *arguments = command.split()
+    call = [sys.executable, ROOT / "examples/benchmarks" / script, *arguments]
+    ran = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from examples.benchmarks import nets_of_today
-from examples.harness.recorder import Recorder, Spent
 from examples.harness.store import Store
 from examples.paper import seed_series
 
@@ -43,12 +42,3 @@ def test_committed_results_are_as_the_store_writes_them(pattern, tmp_path):
         copy = tmp_path / path.name
         Store(copy, IDENTITIES[pattern]).replace(store.runs, store.head)
         assert copy.read_text() == path.read_text()
-
-
-def test_a_run_ends_at_its_limit_of_passes_or_seconds():
-    recorder = Recorder(passes=2)
-    recorder.check()
-    recorder.work.count(products=1)
-    with pytest.raises(Spent, match="limit of passes"):
-        recorder.check()
-    assert Recorder(seconds=0).spent() == "The time limit has been reached."

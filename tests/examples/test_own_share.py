@@ -1,8 +1,6 @@
 """The benchmark of KSD's own share: evaluations that are written down, and made again."""
 
 import argparse
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,19 +13,7 @@ from examples.harness.net_training.replayed_problem import Recorded, Repeated
 from ksdmin._problem.protocol import OPTIONAL_VERBS
 
 OPTIONS = {"maxiter": 5, "gtol": 0.0}
-
-
-@pytest.fixture
-def own_share():
-    """The script, imported as it is started: beside the others of its folder."""
-    folder, before = Path(__file__).parents[2] / "examples/benchmarks", list(sys.path)
-    sys.path.insert(0, str(folder))
-    try:
-        from examples.benchmarks import own_share
-
-        yield own_share
-    finally:
-        sys.path[:] = before
+SCRIPT = "own_share"
 
 
 def net(linear):
@@ -57,9 +43,9 @@ def cross_entropy(device):
 
 
 @pytest.mark.parametrize("make", [squares, cross_entropy])
-def test_every_evaluation_of_the_run_is_made_again(own_share, make):
+def test_every_evaluation_of_the_run_is_made_again(script, make):
     args = argparse.Namespace(device="cpu", repeats=3)
-    found = own_share.measure(make, args)
+    found = script.measure(make, args)
     assert found["iterations"] == 3
     assert found["evaluations"]["run"] == found["evaluations"]["made again"] > 3
     assert found["seconds"] > 0

@@ -15,15 +15,6 @@ def run_of(choice, seed, errors):
     return {**made, "date": "2020-01-01", "commit": "abc", "hardware": "a machine"}
 
 
-def test_no_choice_is_made_twice_and_one_is_none():
-    every = list(ablations.choices())
-    assert len({json.dumps(asdict(choice)) for choice in every}) == len(every)
-    for configuration in ablations.CONFIGURATIONS:
-        names = [(c.about, c.value) for c in every if c.configuration == configuration]
-        assert len(set(names)) == len(names)
-        assert names.count(("", "")) == 1
-
-
 def test_a_choice_is_compared_seed_by_seed_by_passes_and_by_seconds(tmp_path):
     usual = ablations.Choice("paper")
     other = ablations.Choice("paper", "K", "5")

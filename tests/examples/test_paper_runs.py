@@ -3,21 +3,13 @@
 import json
 
 import pytest
-import torch
 
 from examples.harness.net_training.training_methods import METHODS
 from examples.paper import table1_networks
 from examples.paper.cli import main
 from examples.paper.published_rows import ROWS
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Nets this small are faster so, and other processes disturb them less."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run(path, *arguments):
@@ -44,12 +36,11 @@ def test_nets_are_those_of_table_1(row, inputs, parameters):
         assert not layer.bias.any()
 
 
-IN_THE_FAST_TIER = {"ksd", "hf", "adam"}  # one of each kind
+FAST = {"ksd", "hf", "adam"}  # one of each kind, in the fast tier
 
 
 @pytest.mark.parametrize(
-    "method",
-    [pytest.param(m, marks=[pytest.mark.slow] * (m not in IN_THE_FAST_TIER)) for m in METHODS],
+    "method", [pytest.param(m, marks=[pytest.mark.slow] * (m not in FAST)) for m in METHODS]
 )
 def test_every_method_trains_and_counts(method, tmp_path):
     arguments = ("mnist-ae", "--small", "--passes", "60", "--rate", "0.01", "--method", method)
@@ -82,18 +73,8 @@ def test_runs_accumulate_and_are_not_repeated(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_recurrent_net_learns_an_order(tmp_path):
-    arguments = (
-        "order-50",
-        "--small",
-        "--method",
-        "ksd",
-        "adam",
-        "--passes",
-        "60",
-        "--rate",
-        "0.01",
-    )
-    for found in run(tmp_path / "runs.json", *arguments):
+    arguments = "order-50 --small --method ksd adam --passes 60 --rate 0.01"
+    for found in run(tmp_path / "runs.json", *arguments.split()):
         assert found["trace"]["train"][-1] < 5.0
 
 

@@ -7,10 +7,9 @@ from torch.nn.utils import vector_to_parameters
 from examples.harness.net_training.point_recorder import PointRecorder
 from examples.physics.experiments import EXPERIMENTS
 from examples.physics.inverse_diffusion import BOUNDS
-from examples.physics.levenberg_marquardt import NormalEquations
 from examples.physics.methods import METHODS
 from examples.physics.residual_jacobian import CHUNK_BYTES, ResidualJacobian
-from examples.physics.run_config import Config, methods_of
+from examples.physics.run_config import Config
 from examples.physics.training import Training, on_device
 from examples.physics.training_run import perform
 
@@ -79,27 +78,6 @@ def test_the_jacobian_is_that_of_the_loss(name, monkeypatch):
     torch.testing.assert_close(2 * J.T @ (J @ v), problem.curvature(x)(v), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(("name", "fewer"), [("burgers", "parameters"), ("wave", "residuals")])
-def test_both_forms_of_the_damped_equations_give_the_same_step(name, fewer):
-    setting = small_setting(name)
-    x = setting.problem().x0
-    jacobian = ResidualJacobian(setting)
-    if fewer == "residuals":  # some of them only
-        jacobian._blocks = jacobian._blocks[1:]
-        jacobian.residuals = sum(block.residuals for block in jacobian._blocks)
-    equations = NormalEquations(jacobian, x)
-    smaller = min(jacobian.residuals, jacobian.parameters)
-    assert equations.gram.shape == (smaller, smaller)
-    r, J = map(torch.cat, zip(*jacobian(x), strict=True))
-    damped = J.T @ J + 0.1 * torch.eye(len(x), dtype=x.dtype)
-    step = equations.step(0.1)
-    torch.testing.assert_close(step, -torch.linalg.solve(damped, J.T @ r))
-    linear = r + J @ step
-    assert equations.predicted_reduction(step, 0.1) == pytest.approx(
-        float(r @ r - linear @ linear), rel=1e-9
-    )
-
-
 @pytest.mark.slow
 def test_levenberg_marquardt_finds_a_fit_that_is_exact():
     run = perform(Config("precision-fit", "lm", 0, **LIMITS | {"passes": 400.0}), CPU)
@@ -120,12 +98,3 @@ def test_graphs_compute_the_same_on_cuda():
             found = [[part.cpu() for part in rows] for rows in jacobian(point.to(gpu))]
             torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
             assert not any(block._rows._eager for block in jacobian._blocks)
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_runs_on_cuda(method):
-    problem = next(name for name in EXPERIMENTS if method in methods_of(name, True))
-    run = perform(Config(problem, method, 0, 5.0, small=True), torch.device("cuda"))
-    assert run["trace"]["loss"][-1] < 0.7 * run["trace"]["loss"][0]

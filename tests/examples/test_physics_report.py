@@ -101,10 +101,7 @@ def test_a_run_is_stored_once(tmp_path, capsys):
     ("changed", "message"),
     [
         ({"problem": "heat"}, r"problem: 'heat' is not known; expected one of convection, "),
-        ({"method": "newton"}, r"method: 'newton' is not known; expected one of ksd, hf, "),
-        ({"dtype": "float16"}, r"dtype: 'float16' is not known; expected one of float64"),
         ({"seconds": 0.0}, r"seconds: 0 is no limit; expected a number above 0"),
-        ({"passes": -1.0}, r"passes: -1 is no limit; expected a number above 0"),
         ({"method": "bfgs"}, r"bfgs is not for wave, which is compared with ksd, hf, "),
     ],
 )
@@ -114,14 +111,14 @@ def test_a_wrong_configuration_says_what_is_right(changed, message):
         Config(**right | changed)
 
 
-def test_wrong_arguments_end_without_a_traceback(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="bfgs is not for wave"):
-        main(["run", "wave", "--method", "bfgs"])
-    with pytest.raises(SystemExit, match=r"holds no runs: python -m examples\.physics run"):
-        main(["table", "--results", str(tmp_path)])
-    with pytest.raises(SystemExit, match=r"--budget 30: a run of 60 s takes up to"):
-        main(["all", "--budget", "30", "--results", str(tmp_path)])
-    for options, message in (("{", "is not JSON"), ("[1]", "expected an object")):
-        with pytest.raises(SystemExit):
-            main(["run", "wave", "--options", options])
-        assert message in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run wave --method bfgs", "bfgs is not for wave"),
+        ("table", r"holds no runs: python -m examples\.physics run"),
+        ("all --budget 30", r"--budget 30: a run of 60 s takes up to"),
+    ],
+)
+def test_wrong_arguments_end_without_a_traceback(arguments, message, tmp_path):
+    with pytest.raises(SystemExit, match=message):
+        main([*arguments.split(), "--results", str(tmp_path)])

@@ -18,11 +18,6 @@ def test_the_order_of_evaluation_does_not_matter():
     np.testing.assert_array_equal(alone.x, other.x)
 
 
-def test_the_chunks_are_all_samples():
-    parts = pool_of_workers.by_chunk(slice(None))
-    assert sum(len(rows) for _, rows in parts) == pool_of_workers.SAMPLES
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("library", "run"),

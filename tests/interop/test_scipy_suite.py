@@ -2,23 +2,18 @@
 
 The SciPy wheel ships its tests. Those of the unconstrained methods in ``REPLACED`` say what users
 of ``minimize`` may rely on: options, callbacks, NaNs, counters, shapes. Here every request for one
-of those methods goes through SciPy's custom-method path to a method of our choice, and we ask that
-it passes no fewer of the tests than SciPy's own BFGS does on the same terms.
+of those methods goes through SciPy's custom-method path to ours. Every test that fails is known,
+with the reason.
 
 The file is both the test and the pytest plugin for the process that runs SciPy's tests (``-p``);
 that process is a fresh one, since it patches ``scipy.optimize`` and must not see our own settings.
-``KSDMIN_SUITE_METHOD=module:attribute`` puts another method under test.
 """
 
 import inspect
 import os
-import pkgutil
 import sys
-from functools import cache
-from pathlib import Path
 from unittest import mock
 
-import pytest
 import scipy.optimize
 from scipy.optimize import minimize as scipy_minimize
 
@@ -28,9 +23,6 @@ from tests.interop.scipy_process import (
     pytest_sessionfinish,  # noqa: F401
     reported,
 )
-
-METHOD = os.environ.get("KSDMIN_SUITE_METHOD", "ksdmin:ksd")
-BFGS = f"{Path(__file__).stem}:bfgs"
 
 REPLACED = {"bfgs", "newton-cg", "trust-krylov", "trust-ncg", "trust-exact", "dogleg"}
 LEGACY = {"fmin_bfgs": ("_minimize_bfgs", "bfgs"), "fmin_ncg": ("_minimize_newtoncg", "newton-cg")}
@@ -68,7 +60,8 @@ DESELECTED = {
 # In the names of tests of other methods, some of which take seconds.
 OTHERS = ("neldermead", "powell", "cobyla", "cobyqa", "slsqp", "tnc", "l_bfgs", "cg_cornercase")
 
-# Tests that our method fails, and why it should. (BFGS fails the first of these, too.)
+# Tests that our method fails, and why it should. (SciPy's BFGS as a custom method fails the first
+# of these, too.)
 SIMPLE = "test_optimize.py::TestOptimizeSimple::"
 KNOWN_FAILURES = {
     f"{SIMPLE}test_finite_differences_hess": "wants trust-* to refuse what Newton-CG must accept",
@@ -82,31 +75,24 @@ KNOWN_FAILURES = {
 }
 
 
-def bfgs(fun, x0, args=(), jac=None, callback=None, tol=None, **options):
-    """SciPy's BFGS as a custom method: the reference."""
-    for unused in ("hess", "hessp", "bounds", "constraints"):
-        options.pop(unused)
-    return scipy_minimize(fun, x0, args, "BFGS", jac, callback=callback, tol=tol, options=options)
-
-
 # --- The plugin: what happens in the process that runs SciPy's tests ---
 
 reached = set()  # the tests that have called the method: these are the applicable ones
 
 
 def pytest_addoption(parser):
-    parser.addoption("--suite-method")
     parser.addoption("--suite-report")
 
 
 def pytest_configure(config):
     """Route requests for a replaced method through SciPy's custom-method path."""
-    chosen = pkgutil.resolve_name(config.getoption("--suite-method"))
+    import ksdmin
+
     signature = inspect.signature(scipy_minimize)
 
     def method(*args, **kwargs):
         reached.add(os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0])
-        return chosen(*args, **kwargs)
+        return ksdmin.ksd(*args, **kwargs)
 
     def minimize(*args, **kwargs):
         given = signature.bind(*args, **kwargs).arguments
@@ -160,27 +146,8 @@ def pytest_runtest_logreport(report):
         noted(report)
 
 
-# --- The test: such a process, and what it reports; in the full tier one of BFGS beside it ---
+# --- The test: such a process, and what it reports ---
 
 
-@pytest.fixture(scope="module")
-def report_of(tmp_path_factory):
-    """The ``errors`` of a method."""
-
-    def run(method):
-        folder = tmp_path_factory.mktemp("scipy_suite")
-        return reported(__file__, FILES, folder, f"--suite-method={method}")
-
-    return cache(run)
-
-
-@pytest.mark.slow
-def test_no_fewer_pass_than_with_bfgs(report_of):
-    assert report_of(METHOD).keys() == report_of(BFGS).keys()
-    ours, theirs = (list(report_of(method).values()).count("") for method in (METHOD, BFGS))
-    print(f"Of {len(report_of(BFGS))} tests {METHOD} passes {ours}, BFGS {theirs}.")
-    assert ours >= theirs
-
-
-def test_every_failure_is_known(report_of):
-    assert_failures_are_known(report_of(METHOD), KNOWN_FAILURES)
+def test_every_failure_is_known(tmp_path):
+    assert_failures_are_known(reported(__file__, FILES, tmp_path), KNOWN_FAILURES)

@@ -16,3 +16,6 @@ def assert_same(one, other):
         if name != "seconds":
             np.testing.assert_array_equal(one.history[name], other.history[name], name)
     assert snapshot(one.get("allvecs")) == snapshot(other.get("allvecs"))
+    for name in ("average", "validation"):
+        chosen = [snapshot(list((res.get(name) or {}).values())) for res in (one, other)]
+        assert chosen[0] == chosen[1], name

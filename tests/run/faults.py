@@ -18,23 +18,11 @@ class Broken(Exception):
 
 
 class Faulty:
-    """Counts the calls of several functions, and spoils one of them.
-
-    Parameters
-    ----------
-    verb : str
-        Whose calls are counted.
-    at : int
-        Which call is spoiled, the first being 1; 0: none.
-    kind : str
-        How.
-    forever : bool
-        Whether all calls from there on are.
-    """
+    """Counts the calls of one verb, and spoils the one numbered `at` (0: none), or all from it."""
 
     def __init__(self, verb, at, kind, *, forever=False):
         self.verb, self.at, self.kind, self.forever = verb, at, kind, forever
-        self.calls, self.points, self.values = 0, [], []
+        self.calls, self.values = 0, []
 
     def wrap(self, verb, function):
         def call(*args):
@@ -52,7 +40,6 @@ class Faulty:
     def _note(self, args, out):
         whole = len(args) == 1 or isinstance(args[1], slice)
         if whole and math.isfinite(float(out)):
-            self.points.append(args[0])
             self.values.append(float(out))
 
     def _spoiled(self, out):
@@ -61,7 +48,7 @@ class Faulty:
         wrong = float(self.kind)
         if self.verb == "value":
             return wrong
-        out = out.clone() if hasattr(out, "clone") else np.array(out)
+        out = np.array(out)
         out[0] = wrong
         return out
 
@@ -88,31 +75,7 @@ def samples_run(method, faulty):
     return {**runs.samples(), "fun": problem, "method": method}
 
 
-def torch_run(method, faulty):
-    torch = runs.pytest.importorskip("torch")
-
-    def fun(x):
-        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
-
-    def jac(x):
-        x = x.requires_grad_()
-        return torch.autograd.grad(fun(x), x)[0]
-
-    def hessp(x, v):
-        x = x.requires_grad_()
-        (g,) = torch.autograd.grad(fun(x), x, create_graph=True)
-        return torch.autograd.grad(g @ v, x)[0]
-
-    return {
-        "fun": faulty.wrap("value", lambda x: fun(x).item()),
-        "x0": torch.as_tensor(runs.X0),
-        "jac": faulty.wrap("gradient", jac),
-        "hessp": faulty.wrap("product", hessp),
-        "method": method,
-    }
-
-
-RUNS = {"numpy": numpy_run, "samples": samples_run, "torch": torch_run}
+RUNS = {"numpy": numpy_run, "samples": samples_run}
 
 
 @cache

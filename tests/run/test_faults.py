@@ -8,16 +8,10 @@ import pytest
 from tests.nets import tanh_net
 from tests.run import faults, runs
 
-VERBS = {
-    "numpy": ("value", "gradient", "product"),
-    "samples": ("value", "gradient"),
-    "torch": ("value", "gradient", "product"),
-}
+VERBS = {"numpy": ("value", "gradient", "product"), "samples": ("value", "gradient")}
 CASES = [
     (run, method, verb) for run in faults.RUNS for method in ("ksd", "hf") for verb in VERBS[run]
 ]
-# Torch with one method only: the full tier has both, and every call.
-SOME_CASES = [case for case in CASES if case[0] in ("numpy", "samples") or case[1] == "ksd"]
 every_case = pytest.mark.parametrize(("run", "method", "verb"), CASES)
 
 
@@ -33,7 +27,7 @@ def some_calls(run, method, verb, count):
     ("run", "method", "verb", "kind"),
     [
         (*case, kind)
-        for case in SOME_CASES
+        for case in CASES
         for kind in faults.KINDS
         if case[-1] == "value" or kind in ("nan", "exception")  # a lower value looks like a gain
     ],
@@ -43,7 +37,7 @@ def test_a_fault_at_some_calls(run, method, verb, kind):
         faults.check(run, method, verb, at, kind)
 
 
-@pytest.mark.parametrize(("run", "method", "verb"), SOME_CASES)
+@every_case
 def test_faults_from_some_call_on(run, method, verb):
     for at in some_calls(run, method, verb, 2):
         faults.check(run, method, verb, at, "nan", forever=True)

@@ -11,7 +11,7 @@ from tests.run import runs
 from tests.run.comparison import assert_same
 
 START = float(np.sum(runs.X0))
-CUT = 3  # iterations before the run is broken off
+CUT = 2  # iterations before the run is broken off
 NOT_SAVED = ("checkpoint", "validation")  # the user brings them again
 
 # For each option a value that is not the default, and that the run notices.

@@ -95,12 +95,6 @@ def test_methods_of_scipy_are_refused():
         ksdmin.Solver(**rosenbrock(method="BFGS"))
 
 
-def test_warnings_name_the_users_line():
-    with pytest.warns(Warning, match="gtoll") as caught:
-        ksdmin.Solver(**rosenbrock(options={"gtoll": 1}))
-    assert caught[0].filename == __file__
-
-
 def test_a_stop_iteration_of_user_code_is_not_the_end():
     values = iter([1.0])
     solver = ksdmin.Solver(**rosenbrock(fun=lambda x: next(values)))

@@ -150,54 +150,12 @@ def test_patience():
     assert (res.nit, res.validation.nit, res.validation.fun) == (5, 2, 3.0)
 
 
-def test_patience_lasts_from_one_process_to_the_next(tmp_path):
-    path, problem = tmp_path / "run.ksd", ksdmin.as_problem(rosen, jac=rosen_der)
-
-    def options():
-        values = iter([5.0, 3.0, 4.0, 3.5, 3.6, 3.0, 3.1, 3.2, 3.3])  # from 3.0 on, two each
-        return {"validation": lambda x: next(values), "patience": 3}
-
-    whole = ksdmin.minimize(problem, X0, options={**options(), "average": 0.5})
-    assert (whole.status, whole.nit) == (Status.VALIDATION, 5)
-    kept = options()
-    solver = ksdmin.Solver(problem, X0, options={**kept, "average": 0.5})
-    for _ in range(4):
-        next(solver)
-        solver.save(path)
-        solver = ksdmin.Solver.load(path, problem, options=kept)
-    next(solver)
-    assert solver.status == Status.VALIDATION
-    history, column = solver.result().history, whole.history["validation"]
-    np.testing.assert_array_equal(history["validation"], column)
-    np.testing.assert_array_equal(column, [np.nan, 5.0, 3.0, 3.5, 3.0, 3.2])
-    for name in ("validation", "average"):
-        np.testing.assert_array_equal(solver.result()[name].x, whole[name].x)
-        assert solver.result()[name].fun == whole[name].fun
-
-
 def test_a_saved_run_needs_its_validation_again(tmp_path):
     path, problem = tmp_path / "run.ksd", ksdmin.as_problem(rosen, jac=rosen_der)
     options = {"validation": rosen, "maxiter": 3, "checkpoint": path}
     ksdmin.minimize(problem, X0, options=options)
     with pytest.raises(ValueError, match="has a validation function"):
         ksdmin.resume(path, problem)
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"patience": 3}, "patience: it needs the option validation"),
-        ({"validation": 3}, "validation: pass a function of x.* not int$"),
-        ({"validation": (np.eye(2), X0)}, r"^option validation: pass .*\)\.value\), not tuple$"),
-        ({"validation": rosen, "patience": 0}, "patience=0"),
-        ({"average": 1.0}, "average=1.0: expected a number between 0 and 1"),
-        ({"history": 1}, "history=1: expected a whole number from 2"),
-        ({"fmin": "low"}, "fmin='low'"),
-    ],
-)
-def test_options_that_make_no_sense(options, match):
-    with pytest.raises((TypeError, ValueError), match=match):
-        ksdmin.minimize(rosen, X0, options=options)
 
 
 def test_a_validation_that_returns_no_number():

@@ -19,7 +19,9 @@ ways = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("name", ["differences", "samples", "net", "epochs", "jax_function"])
+@pytest.mark.parametrize(
+    "name", ["differences", "samples", "net", "epochs", "jax_function", "residuals"]
+)
 def test_one_problem_in_several_threads(name):
     arguments = runs.ALL[name]()
     alone, results = ksdmin.minimize(**arguments), []
@@ -71,3 +73,4 @@ def test_results_and_options(copied):
     assert_same(copied(res), res)
     assert copied(ksdmin.Options(gtol=1e-3)) == ksdmin.Options(gtol=1e-3)
     assert copied(ksdmin.PAPER) == ksdmin.PAPER
+    assert copied(ksdmin.ksd) is ksdmin.ksd

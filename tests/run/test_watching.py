@@ -3,12 +3,10 @@
 import io
 import logging
 
-import numpy as np
 import pytest
 from scipy.optimize import rosen, rosen_der
 
 import ksdmin
-from ksdmin._run.observer import shown
 
 X0 = [-1.2, 1.0]
 
@@ -27,12 +25,6 @@ def test_the_log(caplog):
 def test_it_is_silent_by_default(capfd):
     ksdmin.minimize(rosen, X0, jac=rosen_der)
     assert capfd.readouterr() == ("", "")
-
-
-def test_what_stands_beside_the_bar():
-    record = ksdmin.minimize(rosen, X0, jac=rosen_der).history[0]
-    assert shown(record, np.inf) == {"f": "24.2", "g": "2e+02", "passes": "3"}
-    assert shown(record, 100.0)["left"] == "100s"
 
 
 def test_the_history_as_a_table():

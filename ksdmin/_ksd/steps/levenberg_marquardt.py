@@ -97,14 +97,14 @@ class Tried(NamedTuple):
 def first_fit(run: KSDRun, evaluator: Evaluator, here: Evaluated) -> Fit | None:
     """The Fit before the first step; None if the run is not of this kind."""
     space = run.space
-    sparse = evaluator.has_sparse_jacobian
+    sparse = evaluator.problem.has_sparse_jacobian
     few = evaluator.traits.has_jacobian and space.n <= FEW_UNKNOWNS
     if run.sampled or not (few or sparse):
         return None
     own = space.numpy and not space.hosted and space.eps == EPS
     if not own or not run.applies(NAME) or not math.isfinite(here.value):
         return None
-    scale = evaluator.variable_scale
+    scale = evaluator.problem.variable_scale
     return Fit(
         scale=np.zeros(space.n) if scale is None else scale,
         radius=math.nan,
@@ -131,7 +131,7 @@ def fit_step(run: KSDRun, state: KSDState, fit: Fit) -> KSDState:
             return changed(state, fit=None, ledger=evaluator.ledger)
         point = Point(run, jacobian, here, fit)
         held = fit.tests.of_point(point.cosine)
-        if held is not None and evaluator.sees_nothing and point.is_blind:
+        if held is not None and evaluator.problem.sees_nothing and point.is_blind:
             return changed(state, fit=changed(fit, held=BLIND), ledger=evaluator.ledger)
         if held is not None and point.confirms(fit.tests):
             after = changed(state, fit=changed(fit, held=held), ledger=evaluator.ledger)
