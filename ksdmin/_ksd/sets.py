@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from ksdmin._ksd.affordable import first_curvature_samples, matrix_fits, samples_that_fit
-from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.outcome import Outcome, Trial
 from ksdmin._ksd.rules.set_sizes import OneSet, doubled
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed

@@ -5,6 +5,7 @@ Also how it moves to float64, when rounding in float32 hides its steps.
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 
 from ksdmin._ksd.affordable import (
@@ -15,6 +16,7 @@ from ksdmin._ksd.affordable import (
 )
 from ksdmin._ksd.cost_model import samples_of_products
 from ksdmin._ksd.dimensions import choose_dimensions
+from ksdmin._ksd.line_search import PATIENCE
 from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.rules import Rules
@@ -129,26 +131,23 @@ def first_rules(
     on, norm = run.applies, record.gradient_norm
     damped = on("damping") and sets.B is not here.idx
     return Rules(
-        damping=first_damping(run, traits, here) if damped else SearchDamping.off(),
-        forcing=Forcing() if on("forcing") else Forcing.off(),
-        width=Width() if on("width") else Width.off(),
-        set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
+        damping=first_damping(run, traits, here) if damped else SearchDamping(0.0, False),
+        forcing=Forcing() if on("forcing") else Forcing(None),
+        width=Width(wide=on("width")),
+        set_sizes=SetSizes(sizes, run.subsets.n if on("set_sizes") else None),
         one_set=OneSet(),
-        quasi_newton=QuasiNewtonChoice(record)
-        if on("quasi-newton")
-        else QuasiNewtonChoice.off(record),
+        quasi_newton=QuasiNewtonChoice(record, allowed=on("quasi-newton")),
         newton=first_newton(run, traits),
         gauss_newton=first_gauss_newton(run, traits),
         contest=Contest(),
-        finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
-        stall=Stall(norm) if on("stall") else Stall.off(norm),
+        finer_arithmetic=FinerArithmetic(allowed=on("finer_arithmetic")),
+        stall=Stall(norm, patience=PATIENCE if on("stall") else math.inf),
     )
 
 
 def first_gauss_newton(run: KSDRun, traits: Traits) -> GaussNewtonDamping:
     """On if the problem has the rows of a Jacobian, and enough of them fit into memory."""
-    rows = traits.has_jacobian and samples_that_fit(run, traits) > 0
-    return GaussNewtonDamping() if rows else GaussNewtonDamping.off()
+    return GaussNewtonDamping(allowed=traits.has_jacobian and samples_that_fit(run, traits) > 0)
 
 
 def first_newton(run: KSDRun, traits: Traits) -> NewtonChoice:
@@ -156,7 +155,7 @@ def first_newton(run: KSDRun, traits: Traits) -> NewtonChoice:
     if products_make_matrix(run, traits):
         return NewtonChoice(samples=samples_of_products(run.subsets.n or 1, run.space.n))
     fits = first_gauss_newton(run, traits).allowed or matrix_fits(run, traits)
-    return NewtonChoice() if fits else NewtonChoice.off()
+    return NewtonChoice(allowed=fits)
 
 
 def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> SearchDamping:

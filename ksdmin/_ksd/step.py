@@ -15,13 +15,13 @@ from ksdmin._ksd.affordable import step_costs
 from ksdmin._ksd.chooser import proposal
 from ksdmin._ksd.cost_model import Costs, factorisation
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.outcome import Outcome, Trial
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import limits
-from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice, StepTaken
+from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice
 from ksdmin._ksd.sets import next_sets, reevaluate, resize_sets
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.kind import Turn
 from ksdmin._ksd.steps.levenberg_marquardt import fit_step
 from ksdmin._ksd.steps.quasi_newton import gradient_error
@@ -147,57 +147,49 @@ def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
 def judge_step(turn: Turn, trial: Trial, before: float, there: Evaluated) -> Outcome:
     """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
     run, evaluator, state, costs = turn
-    here, value, actual = state.here, there.value, before - there.value
-    compared, moved = before == before, trial.d is not None
-    noise = evaluator.noise * max(abs(before), abs(value))
+    here, value, model, known = state.here, there.value, state.model, evaluator.noise
+    compared, moved, new_curvature = before == before, trial.d is not None, not trial.is_of_model
+    actual, noise = before - value, known * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
-    of_model, products = trial.is_of_model, trial.products and trial.products_to(there)
-    whole_curvature = not of_model and trial.has_whole_curvature
+    whole_curvature = new_curvature and trial.has_whole_curvature
     step_norm, gradient_norm, error = 0.0, np.nan, 0.0
-    if accepted and products is not None:
-        step_norm, gradient_norm = products.step_norm, products.gradient_norm
-    elif accepted:
-        step_norm = run.space.norm(trial.d) if moved else 0.0
-        gradient_norm = run.stationarity(there.x, there.gradient)
+    if accepted:
+        products = trial.products and trial.products_to(there)
+        if products is not None:
+            step_norm, gradient_norm = products.step_norm, products.gradient_norm
+        else:
+            step_norm = run.space.norm(trial.d) if moved else 0.0
+            gradient_norm = run.stationarity(there.x, there.gradient)
     if evaluator.gradient_error:
         # The last space need not have had the steepest direction in it.
-        steepest = max(trial.steepest, state.model.steepest(run.space))
-        error = gradient_error(run, evaluator, there, steepest)
+        error = gradient_error(
+            run, evaluator, there, max(trial.steepest, model.steepest(run.space))
+        )
+    rows_are_left = costs is not None and costs.rows > 0 and state.rules.gauss_newton.allowed
     return made(
         Outcome,
+        trial=trial,
         actual=actual,
-        predicted_on_C=trial.predicted,
-        model_reduction=trial.model_reduction,
         slope_correction=slope_correction(run.space, here, trial, actual, there)
         if run.sampled
         else 0.0,
         noise=noise,
-        value_noise=evaluator.noise * abs(before if compared else here.value),
+        value_noise=known * abs(before if compared else here.value),
         gradient_noise=evaluator.gradient_error * abs(value),
         gradient_error=error,
         compared=compared,
         accepted=accepted,
         moved=moved,
-        slope_is_hidden=trial.slope_is_hidden,
-        new_curvature=not of_model,
+        new_curvature=new_curvature,
         whole_curvature=whole_curvature,
-        of_whole_curvature=whole_curvature or (of_model and state.model.base is not None),
+        of_whole_curvature=whole_curvature or not (new_curvature or model.base is None),
         without_products="krylov" in run.off,
-        last_resort=not whole_curvature and not gauss_newton_steps_are_left(turn),
-        newton_reduction=trial.newton_reduction if whole_curvature else np.nan,
-        value=value,
+        last_resort=not (whole_curvature or rows_are_left),
         work=np.nan if costs is None else work(turn, trial, costs),
-        damping=trial.damping,
         step_norm=step_norm,
         gradient_norm=gradient_norm,
         previous_gradient_norm=state.gradient_norm,
     )
-
-
-def gauss_newton_steps_are_left(turn: Turn) -> bool:
-    """Whether a Gauss-Newton step may come after this one."""
-    rows = turn.costs is not None and turn.costs.rows > 0
-    return rows and turn.state.rules.gauss_newton.allowed
 
 
 def work(turn: Turn, trial: Trial, costs: Costs) -> float:
@@ -261,13 +253,12 @@ def note_progress(rules: Rules, outcome: Outcome) -> Rules:
     """What the next space may be, and whether the run has stalled."""
     gauss_newton = rules.gauss_newton.after(outcome)
     if outcome.work > 0:
-        damped = outcome.damping is not None
         gained = outcome.accepted and outcome.actual > outcome.noise
         contest = rules.contest.after(
             outcome.of_whole_curvature,
             outcome.actual if gained else 0.0,
             outcome.work,
-            damped and gauss_newton.falls,
+            outcome.trial.is_gauss_newton and gauss_newton.falls,
         )
         rules = changed(rules, contest=contest)
     return changed(
@@ -332,26 +323,18 @@ def learn(
     choice, old, new, model = after.rules.quasi_newton, before.here, after.here, before.model
     if not outcome.new_curvature and new.x is old.x and new.gradient is not old.gradient:
         return model, choice  # the same step again, with a finer gradient
-    same_function = new.x is not old.x and new.idx is old.idx
-    taken = made(
-        StepTaken,
-        outcome=outcome,
-        start=before.record,
-        end=record,
-        forecast=forecast,
-        same_function=same_function,
-    )
+    same = new.x is not old.x and new.idx is old.idx  # whether the step was taken on one set
+    start = before.record
     if not before.learns and not trial.has_factor and model.base is None:
         model = learned_on_samples(run, before, trial, there)
-        of_all = same_function and run.subsets.is_full(new.idx)
-        taken = changed(taken, same_function=of_all)
-        return model, choice.on_samples(taken, paired=len(model) > 0)
+        same = same and run.subsets.is_full(new.idx)
+        return model, choice.after(outcome, start, record, forecast, same, len(model) > 0)
     if trial.basis is not None:
-        pair = (trial.d, there.gradient - old.gradient) if same_function else None
+        pair = (trial.d, there.gradient - old.gradient) if same else None
         model = model.with_basis(run.space, trial.basis, pair)
-    elif same_function:
+    elif same:
         model = learned_from_step(run, before, trial, there)
-    return model, choice.after(taken)
+    return model, choice.after(outcome, start, record, forecast, same)
 
 
 def learned_on_samples(

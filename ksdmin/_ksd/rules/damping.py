@@ -36,11 +36,6 @@ class SearchDamping:
     initial_phase: bool = True  # whether every step so far was a good one
 
     @classmethod
-    def off(cls) -> SearchDamping:
-        """No damping, now or later."""
-        return cls(0.0, initial_phase=False)
-
-    @classmethod
     def first(cls, gradient_norm: float, x_norm: float) -> SearchDamping:
         """The damping that bounds the first step, |g| / damping, by a share of |x|, in 2-norms."""
         return cls(gradient_norm / (FIRST_REACH * x_norm) if x_norm else 0.0)
@@ -58,7 +53,7 @@ class SearchDamping:
 def limits(damping: float, outcome: Outcome) -> bool:
     """Whether the damping noticeably kept the step short."""
     cost = damping * (outcome.step_norm * outcome.step_norm) / 2
-    return cost > NEGLIGIBLE * max(outcome.predicted_on_C, 0.0)
+    return cost > NEGLIGIBLE * max(outcome.trial.predicted, 0.0)
 
 
 def model_is_good(actual: float, predicted: float) -> bool:

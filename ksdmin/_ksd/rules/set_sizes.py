@@ -44,11 +44,6 @@ class SetSizes:
     sizes: Sizes | None  # None where the user draws the sets
     n: int | None  # the number of samples; None: the sizes are fixed
 
-    @classmethod
-    def off(cls, sizes: Sizes | None) -> SetSizes:
-        """The paper: the sets keep their sizes."""
-        return cls(sizes, None)
-
     def after(
         self,
         outcome: Outcome,
@@ -83,7 +78,7 @@ class SetSizes:
         expected = outcome.predicted_on_new_A
         if not falls_short(outcome):
             return sizes
-        due_to_slope, due_to_model = outcome.predicted_on_C - expected, expected - outcome.actual
+        due_to_slope, due_to_model = outcome.trial.predicted - expected, expected - outcome.actual
         if due_to_slope > due_to_model:
             A = doubled(A, n)
         else:
@@ -93,7 +88,7 @@ class SetSizes:
 
 def falls_short(outcome: Outcome) -> bool:
     """Whether a step has clearly gained much less than predicted."""
-    return not outcome.actual + outcome.noise >= MIN_REDUCTION * outcome.predicted_on_C
+    return not outcome.actual + outcome.noise >= MIN_REDUCTION * outcome.trial.predicted
 
 
 def doubled(size: int, n: int) -> int:

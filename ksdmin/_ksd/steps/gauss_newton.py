@@ -33,9 +33,9 @@ from typing import NamedTuple
 
 from ksdmin._ksd.cost_model import Costs, MarginalGain
 from ksdmin._ksd.gauss_newton import GaussNewton
-from ksdmin._ksd.outcome import NextDamping
+from ksdmin._ksd.outcome import NextDamping, Trial
 from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, Met, lowered, raised
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._options import MethodOptions
 from ksdmin._problem.arrays import EPS, Array, Space, is_out_of_memory
@@ -77,7 +77,7 @@ class GaussNewtonStep:
         log.warning(
             "out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian"
         )
-        rules = changed(state.rules, gauss_newton=GaussNewtonDamping.off())
+        rules = changed(state.rules, gauss_newton=GaussNewtonDamping(allowed=False))
         return Proposal(changed(state, rules=rules), None)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.outcome import Trial
 from ksdmin._ksd.precond import Preconditioner, of_factors
 from ksdmin._ksd.rules.damping import NEGLIGIBLE
 from ksdmin._ksd.rules.quasi_newton import Forecast
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator, renewed
 

@@ -14,9 +14,10 @@ from itertools import pairwise
 import numpy as np
 
 from ksdmin._ksd.line_search import contradicted, line_search
+from ksdmin._ksd.outcome import Trial
 from ksdmin._ksd.recorded import Measure, StepProducts
 from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn, first_preconditioner, preconditioner
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import made

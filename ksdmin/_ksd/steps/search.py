@@ -16,7 +16,8 @@ from ksdmin._ksd.cost_model import MATRIX_IN_GRADIENTS
 from ksdmin._ksd.factor import largest_entry
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.line_search import MAX_FACTOR, contradicted, line_search
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.outcome import Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.kind import Turn
 from ksdmin._ksd.trust_region import length_of
 from ksdmin._problem.arrays import EPS, Array, Small
