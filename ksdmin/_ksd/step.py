@@ -41,35 +41,44 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         return fit_step(run, state, state.fit)
     with run.evaluating(state.ledger, limited=True) as evaluator:
         turn = Turn(run, evaluator, state, step_costs(run, evaluator, state))
-        (state, trial), forecast = proposal(turn)  # Alg. 3, lines 6 to 12
-        turn = turn._replace(state=state)
+        found, forecast = proposal(turn)  # Alg. 3, lines 6 to 12
+        if found.state is not state:
+            state, turn = found.state, turn._replace(state=found.state)
+        trial = found.trial
         if trial is None:
             return changed(state, ledger=evaluator.ledger)
-        if run.sampled:  # what was found on samples must be judged first
-            evaluator.let_finish()
-        sampling = next_sets(run, state, trial) if run.sampled else state.sampling  # line 3
+        sampling = state.sampling
+        if run.sampled:
+            evaluator.let_finish()  # what was found on samples must be judged first
+            sampling = next_sets(run, state, trial)  # line 3
         there = evaluate(turn, trial, sampling.sets.A)  # lines 13, 4, 5
-        outcome = judge_step(turn, trial, value_before(turn, trial, there), there)
-        rules = note_progress(state.rules, outcome)
-        after = accept_or_refuse(run, state, trial, there, outcome, rules)
+        outcome = judge_step(turn, trial, there)
+        after = accept_or_refuse(run, state, there, outcome)
         if run.sampled:
             after = resize_sets(run, evaluator, after, sampling, outcome, there)
         if evaluator.traits.has_finer_arithmetic:
             after = refine_arithmetic(run, evaluator, state, after, outcome)
         if run.sampled:
             after = adjust_damping(state, after, outcome)
-        record = step_record(evaluator, after, trial, outcome)
-        model, choice = learn(run, state, after, record, trial, there, outcome, forecast)
-        rules = after.rules
-        warned = after.warned
-        if trial.basis is not None and not warned:
-            warned = warn_if_asymmetric(run, evaluator, trial.basis)
+        record = write_record(
+            evaluator,
+            state.record.iteration + 1,
+            after.here,
+            after.gradient_norm,
+            after.sampling.sets,
+            step_norm=outcome.step_norm,
+            dim=trial.dim,
+            inner_iterations=trial.inner_iterations,
+            accepted=outcome.accepted,
+            kind=trial.kind,
+        )
+        model, choice = learn(run, state, after, record, there, outcome, forecast)
         return changed(
             after,
             record=record,
             model=model,
-            rules=rules if choice is rules.quasi_newton else changed(rules, quasi_newton=choice),
-            warned=warned,
+            rules=changed(after.rules, quasi_newton=choice),
+            warned=after.warned or warn_if_asymmetric(run, evaluator, trial.basis),
             ledger=evaluator.ledger,
         )
 
@@ -81,14 +90,16 @@ def evaluate(turn: Turn, trial: Trial, A: Any) -> Evaluated:
     step from a matrix there is none until a Krylov space needs it.
     """
     run, evaluator, state, _ = turn
-    of_model, here = trial.is_of_model, state.here
+    of_model, here, gradient = trial.is_of_model, state.here, trial.gradient
     kept = here.diagonal if of_model else None
-    wanted = evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
-    missing = wanted and not of_model
-    value, gradient = trial.value, trial.gradient
+    missing = False
+    if evaluator.traits.has_diagonal and not of_model:
+        of_matrix = trial.has_factor or trial.is_gauss_newton
+        missing = not of_matrix and state.model.base is None
     of_A = state.sampling.sets.C is A or (of_model and here.idx is A)
     if of_A and gradient is not None and not missing:
-        there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=kept)
+        x, value = trial.x, trial.value
+        there = made(Evaluated, x=x, idx=A, value=value, gradient=gradient, diagonal=kept)
     else:
         there = evaluator.evaluate(trial.x, A, diagonal=missing or kept is not None)
     if not run.sampled:
@@ -96,40 +107,9 @@ def evaluate(turn: Turn, trial: Trial, A: Any) -> Evaluated:
     return run.confirm_on_whole_set(evaluator, there, state.first_norm)
 
 
-def rests_on_matrix(state: KSDState, trial: Trial) -> bool:
-    """Whether the step used a matrix, which has a diagonal of its own."""
-    return trial.has_factor or trial.is_gauss_newton or state.model.base is not None
-
-
-def value_before(turn: Turn, trial: Trial, there: Evaluated) -> float:
-    """The value before the step, on the samples of the value after it; NaN: not comparable."""
-    here = turn.state.here
-    if trial.d is None:
-        return there.value
-    if here.idx is there.idx:
-        return here.value
-    return turn.evaluator.value(here.x, there.idx) if turn.run.preset.compares else np.nan
-
-
-def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Outcome) -> Record:
-    """The row of this iteration in the history."""
-    return write_record(
-        evaluator,
-        state.record.iteration + 1,
-        state.here,
-        state.gradient_norm,
-        state.sampling.sets,
-        step_norm=outcome.step_norm,
-        dim=trial.dim,
-        inner_iterations=trial.inner_iterations,
-        accepted=outcome.accepted,
-        kind=trial.kind,
-    )
-
-
-def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
+def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis | None) -> bool:
     """Warn of a product that is not symmetric; one triangle of V H V^T is used."""
-    if evaluator.product_error:
+    if basis is None or evaluator.product_error:
         return False
     asymmetry = basis.asymmetry
     if asymmetry <= MIN_REMAINDER * run.space.eps**0.5:  # the error of products made of differences
@@ -144,12 +124,16 @@ def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
     return True
 
 
-def judge_step(turn: Turn, trial: Trial, before: float, there: Evaluated) -> Outcome:
-    """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
+def judge_step(turn: Turn, trial: Trial, there: Evaluated) -> Outcome:
+    """The outcome of the step to `there`."""
     run, evaluator, state, costs = turn
     here, value, model, known = state.here, there.value, state.model, evaluator.noise
-    compared, moved, new_curvature = before == before, trial.d is not None, not trial.is_of_model
-    actual, noise = before - value, known * max(abs(before), abs(value))
+    moved, new_curvature, before = trial.d is not None, not trial.is_of_model, here.value
+    if not moved:
+        before = value
+    elif here.idx is not there.idx:  # on the samples of the new value; NaN: not comparable
+        before = evaluator.value(here.x, there.idx) if run.preset.compares else np.nan
+    compared, actual, noise = before == before, before - value, known * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
     whole_curvature = new_curvature and trial.has_whole_curvature
     step_norm, gradient_norm, error = 0.0, np.nan, 0.0
@@ -222,18 +206,14 @@ def slope_correction(
     return float(space.inner(here.gradient, trial.d)) - slope
 
 
-def accept_or_refuse(
-    run: KSDRun,
-    state: KSDState,
-    trial: Trial,
-    there: Evaluated,
-    outcome: Outcome,
-    rules: Rules,
-) -> KSDState:
+def accept_or_refuse(run: KSDRun, state: KSDState, there: Evaluated, outcome: Outcome) -> KSDState:
     """The state at the end of the step if it is taken, or else at its start."""
+    rules = note_progress(state.rules, outcome)
     if not outcome.accepted:
         return changed(state, last_decrease=np.nan, rules=rules)
-    d_prev = (trial.d, *state.d_prev)[: run.dims.memory] if outcome.moved else state.d_prev
+    d_prev = state.d_prev
+    if outcome.moved and run.dims.memory:
+        d_prev = (outcome.trial.d, *d_prev)[: run.dims.memory]
     return changed(
         state,
         here=there,
@@ -251,22 +231,26 @@ def accept_or_refuse(
 
 def note_progress(rules: Rules, outcome: Outcome) -> Rules:
     """What the next space may be, and whether the run has stalled."""
-    gauss_newton = rules.gauss_newton.after(outcome)
+    forcing, stall = rules.forcing.after(outcome), rules.stall.after(outcome)
+    if not rules.newton.allowed:  # the usual case: there is no whole curvature
+        return changed(rules, forcing=forcing, stall=stall)
+    contest, gauss_newton = rules.contest, rules.gauss_newton.after(outcome)
     if outcome.work > 0:
         gained = outcome.accepted and outcome.actual > outcome.noise
-        contest = rules.contest.after(
+        contest = contest.after(
             outcome.of_whole_curvature,
             outcome.actual if gained else 0.0,
             outcome.work,
             outcome.trial.is_gauss_newton and gauss_newton.falls,
         )
-        rules = changed(rules, contest=contest)
+    newton = rules.newton.after(outcome)
     return changed(
         rules,
-        forcing=rules.forcing.after(outcome),
-        stall=rules.stall.after(outcome),
-        newton=rules.newton.after(outcome),
+        forcing=forcing,
+        stall=stall,
+        newton=newton,
         gauss_newton=gauss_newton,
+        contest=contest,
     )
 
 
@@ -310,7 +294,6 @@ def learn(
     before: KSDState,
     after: KSDState,
     record: Record,
-    trial: Trial,
     there: Evaluated,
     outcome: Outcome,
     forecast: Forecast | None,
@@ -321,6 +304,7 @@ def learn(
     was not asked.
     """
     choice, old, new, model = after.rules.quasi_newton, before.here, after.here, before.model
+    trial = outcome.trial
     if not outcome.new_curvature and new.x is old.x and new.gradient is not old.gradient:
         return model, choice  # the same step again, with a finer gradient
     same = new.x is not old.x and new.idx is old.idx  # whether the step was taken on one set
