@@ -102,13 +102,14 @@ def may_rest_on_model(turn: Turn) -> bool:
     Not while the damping is in its initial phase: the steps of Krylov spaces are too short then for
     a comparison.
     """
-    state, rules = turn.state, turn.state.rules
-    if state.model.base is not None and turn.costs is not None:
-        return rules.newton.reusable(turn.costs)
-    if turn.costs is not None and turn.costs.of_products and is_next(turn):
-        return False
-    contested = turn.costs is not None and turn.costs.rows > 0 and rules.gauss_newton.allowed
-    may_follow = rules.quasi_newton.may_follow or (contested and rules.contest.idle)
+    state, costs, rules, idle = turn.state, turn.costs, turn.state.rules, False
+    if costs is not None:
+        if state.model.base is not None:
+            return rules.newton.reusable(costs)
+        if costs.of_products and is_next(turn):
+            return False
+        idle = costs.rows > 0 and rules.gauss_newton.allowed and rules.contest.idle
+    may_follow = rules.quasi_newton.may_follow or idle
     return may_follow and not (rules.damping.initial_phase and state.damping > 0)
 
 
@@ -149,16 +150,11 @@ def replaces_products(turn: Turn) -> bool:
     return costs.gauss_newton(1) <= TRIAL_SHARE * costs.krylov(turn.run.dims.whole_dim)
 
 
-def always(turn: Turn) -> bool:
-    """A Krylov step can always be made."""
-    return True
-
-
 # Each kind, with the condition under which it comes before the kinds below it.
 CHOICES: tuple[tuple[Kind, Callable[[Turn], bool]], ...] = (
     (GaussNewtonStep(), is_next),
     (QuasiNewtonStep(), may_rest_on_model),
     (NewtonStep(), is_less_work),
     (GaussNewtonStep(), replaces_products),
-    (KrylovStep(), always),
+    (KrylovStep(), lambda turn: True),  # it can always be made,
 )

@@ -31,35 +31,33 @@ class QuasiNewtonStep:
 
     def offer(self, turn: Turn) -> Offer | None:
         """A step of this kind, if the model leads down from here."""
-        if not self._is_learned(turn):
+        run, _, state, _ = turn
+        if not state.model.capacity or (run.sampled and not self._is_of_A(turn)):
             return None
-        u, slope = solved(turn.run, turn.state)
+        u, slope = solved(run, state)
         if not slope > 0:
             return None
-        forecast = turn.state.rules.quasi_newton.foreseen(turn.state.record.value, slope)
+        forecast = state.rules.quasi_newton.foreseen(state.record.value, slope)
         return Offer(partial(model_step, turn, u, slope), forecast)
 
-    def _is_learned(self, turn: Turn) -> bool:
+    def _is_of_A(self, turn: Turn) -> bool:
         """Whether the model is of the function that the step lowers: on the gradient's set."""
         run, _, state, _ = turn
-        if not run.sampled:
-            return state.model.capacity > 0
         if not state.curvature_is_sampled or state.model.base is not None:
-            of_A = not state.C_is_other or state.rules.newton.samples is not None
-            return state.model.capacity > 0 and of_A
+            return not state.C_is_other or state.rules.newton.samples is not None
         return len(state.model) > 0 and run.subsets.is_full(state.here.idx)
 
 
 def solved(run: KSDRun, state: KSDState) -> tuple[Array, float]:
     """P^-1 g, and the slope along it."""
-    here, known = state.here, state.model.solved
-    if known is not None and known.g is here.gradient and known.D is here.diagonal:
+    here, known, g = state.here, state.model.solved, state.here.gradient
+    if known is not None and known.g is g and known.D is here.diagonal:
         return known.u, known.slope
     if run.box is None:
-        g, solve = here.gradient, state.model.inverse(run.space, first_preconditioner(run, state))
+        u = state.model.inverse(run.space, first_preconditioner(run, state))(g)
     else:
-        g, solve = run.movable(here)(here.gradient), preconditioner(run, state).solve
-    u = solve(g)
+        g = run.movable(here)(g)
+        u = preconditioner(run, state).solve(g)
     return u, float(run.space.inner(g, u))
 
 
@@ -82,10 +80,10 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
     )
     if there is not None and not differenced and contradicted(t, here, there, slope / 2, noise):
         there = None
-    found: Evaluated | LinePoint = here if there is None else there
     d = products = None
+    found: Evaluated | LinePoint = here
     if there is not None:
-        products = there.products
+        found, products = there, there.products
         d = there.x - here.x if products is None else products.d
     trial = made(
         Trial,
@@ -99,7 +97,6 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
         inner_iterations=int(there is not None),
         dim=1,
         steepest=slope / run.space.norm(u) ** 2 if differenced else 0.0,  # u^T P u
-        basis=None,
         products=products,
         slope_is_hidden=check is not None and check.found,
     )
