@@ -345,16 +345,9 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
 
     Like SciPy's ``LbfgsInvHessProduct``, with ``todense``; but outside the span of its pairs it is
     scaled by the last one. Nothing is computed until it is used.
-
-    Parameters
-    ----------
-    model : QuasiNewton
-        With a base, or at least one pair.
-    space : Space
-        Of numpy vectors.
     """
 
-    def __init__(self, model: QuasiNewton, space: Space) -> None:
+    def __init__(self, model: QuasiNewton, space: Space) -> None:  # with a base, or pairs
         super().__init__(np.dtype(np.float64), (space.n, space.n))
         self._model, self._space = model, space
 

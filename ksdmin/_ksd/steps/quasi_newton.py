@@ -184,16 +184,16 @@ class HiddenSlope:
     start has the slope of the function there. Where this is less than half of what the gradient
     says (as a step that does less than half of what was predicted shows a set that is too small),
     and the error of differences may be the reason, the gradient is of no use for the step.
-
-    Parameters
-    ----------
-    value, slope : float
-        The value at the start, and g^T u.
-    noise, error : float
-        The rounding error of values, and how much the slope may be off by the differences.
     """
 
-    def __init__(self, value: float, slope: float, noise: float, error: float) -> None:
+    def __init__(
+        self,
+        # At the start: the value, and g^T u.
+        value: float,
+        slope: float,
+        noise: float,  # the rounding error of values
+        error: float,  # how much the slope may be off by the differences
+    ) -> None:
         self._value, self._slope, self._noise, self._error = value, slope, noise, error
         self._trials: list[tuple[float, float]] = []
         self.found = False

@@ -382,15 +382,18 @@ P = TypeVar("P", bound=Point)
 
 
 def bfgs(
-    at: Callable[[Small], P],
-    start: P,
+    at: Callable[[Small], P],  # evaluates phi
+    start: P,  # with finite value and gradient
     *,
     maxiter: int,
-    noise: float,
-    slope_noise: float = 0.0,
-    lowest: float = -np.inf,
+    noise: float,  # the absolute rounding error of the values
+    slope_noise: float = 0.0,  # the absolute error of the gradient, where it is got by differences
+    lowest: float = -np.inf,  # a value at which the search has fallen far enough
+    # (predicted, gained) -> whether to stop, from the reduction that the model predicts for the
+    # next iteration and the one gained so far.
     enough: Callable[[float, float], bool] = lambda predicted, gained: False,
-    spent: Callable[[], bool] = lambda: False,
+    spent: Callable[[], bool] = lambda: False,  # whether the budget of the run is used up
+    # Whether the search has cost so much that it should end once it has found anything.
     dear: Callable[[], bool] | None = None,
 ) -> tuple[P, int]:
     """Minimise within the subspace: few variables, a noisy objective, expensive evaluations.
@@ -404,34 +407,7 @@ def bfgs(
     gradient has vanished, when the reduction that its model predicts is lost in the noise, when
     `enough` says that more would gain too little, or after `maxiter` iterations.
 
-    Parameters
-    ----------
-    at : callable
-        Evaluates phi: ``at(a) -> Point``.
-    start : Point
-        Where to start, with finite value and gradient.
-    maxiter : int
-        The largest number of iterations.
-    noise : float
-        The absolute rounding error of the values.
-    slope_noise : float, optional
-        The absolute error of the gradient, where it is got by differences.
-    lowest : float, optional
-        A value at which the search has fallen far enough.
-    enough : callable, optional
-        ``enough(predicted, gained)``: whether to stop, from the reduction that the model predicts
-        for the next iteration and the one gained so far.
-    spent : callable, optional
-        Whether the budget of the run is used up.
-    dear : callable, optional
-        Whether the search has cost so much that it should end once it has found anything.
-
-    Returns
-    -------
-    Point
-        The best point found: `start` itself where nothing better was.
-    int
-        The number of iterations.
+    Returns the best point, `start` itself where nothing better was, and the number of iterations.
     """
     here, inverse, fresh = start, np.eye(len(start.a)), True
     g = start.gradient
@@ -445,7 +421,15 @@ def bfgs(
         ended = spent if dear is None or here is start else lambda: spent() or dear()
         if here.value <= lowest or ended() or enough(predicted, gained):
             return here, iteration
-        there, t = search_along(at, here, p, slope, noise, lowest, ended)
+        there, t = line_search(
+            lambda t, a=here.a, p=p: at(a + t * p),  # type: ignore[misc]
+            lambda point, p=p: float(point.gradient.dot(p)),  # type: ignore[misc]
+            here.value,
+            slope,
+            noise=noise,
+            lowest=lowest,
+            spent=ended,
+        )
         exact = iteration == 0 and not slope_noise
         if exact and there is not None and contradicted(t, start, there, predicted, noise):
             return start, 0
@@ -462,27 +446,6 @@ def bfgs(
         else:  # discard the approximation, and try steepest descent once
             inverse, fresh = np.eye(len(g)), True
     return here, maxiter
-
-
-def search_along(
-    at: Callable[[Small], P],
-    here: P,
-    p: Small,
-    slope: float,
-    noise: float,
-    lowest: float,
-    spent: Callable[[], bool],
-) -> tuple[P | None, float]:
-    """A better point along p from `here`, and how far it is; None if there is none."""
-    return line_search(
-        lambda t: at(here.a + t * p),
-        lambda point: float(point.gradient.dot(p)),
-        here.value,
-        slope,
-        noise=noise,
-        lowest=lowest,
-        spent=spent,
-    )
 
 
 def update(inverse: Small, s: Small, y: Small) -> Small:
