@@ -25,7 +25,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._ksd.factor import Factor, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.precond import IDENTITY, Preconditioner, by_inverse
+from ksdmin._ksd.precond import IDENTITY, Preconditioner
 from ksdmin._problem.arrays import EPS, Array, Entries, Small, Space
 from ksdmin._problem.user_values import counted
 from ksdmin._problem.values import changed
@@ -122,7 +122,7 @@ class QuasiNewton:
         """P, built on the base, or on a multiple of the matrix `first`."""
         if self.pairs is None and self.base is None:
             return first
-        return by_inverse(self.inverse(space, first))
+        return Preconditioner(self.inverse(space, first))
 
     def inverse(self, space: Space, first: Preconditioner) -> Callable[[Array], Array]:
         """w -> P^-1 w; `first` is scaled by the last pair."""
