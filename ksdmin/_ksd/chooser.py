@@ -80,9 +80,8 @@ def challenged(turn: Turn, costs: Costs) -> Turn:
             others if contest.leads else costs.gauss_newton(1),
             at_once=contest.leads or not costs.of_products,
         )
-    if contest is not state.rules.contest:
-        state = changed(state, rules=changed(state.rules, contest=contest))
-        turn = turn._replace(state=state)
+    state = state.with_rules(contest=contest)
+    turn = turn._replace(state=state)
     if state.model.base is not None and not is_next(turn):  # the matrix is of the first kind
         turn = turn._replace(state=changed(state, model=state.model.without_base()))
     return turn

@@ -196,23 +196,12 @@ def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
 
 def recorded(evaluator: Evaluator, state: KSDState) -> KSDState:
     """The state with its row of the history updated to its present value."""
-    old = state.record
-    record = write_record(
-        evaluator,
-        old.iteration,
-        state.here,
-        state.gradient_norm,
-        state.sets,
-        step_norm=old.step_norm,
-        dim=old.dim,
-        inner_iterations=old.inner_iterations,
-        accepted=old.accepted,
-        kind=old.kind,
-    )
-    rules = changed(
-        state.rules,
-        quasi_newton=QuasiNewtonChoice(record, allowed=state.rules.quasi_newton.allowed),
-        gauss_newton=state.rules.gauss_newton.in_finer_arithmetic(),
+    old, norm, rules = state.record, state.gradient_norm, state.rules
+    of_step = ("step_norm", "dim", "inner_iterations", "accepted", "kind")
+    kept = {name: getattr(old, name) for name in of_step}
+    record = write_record(evaluator, old.iteration, state.here, norm, state.sets, **kept)
+    return changed(state, record=record, ledger=evaluator.ledger).with_rules(
+        quasi_newton=QuasiNewtonChoice(record, allowed=rules.quasi_newton.allowed),
+        gauss_newton=rules.gauss_newton.in_finer_arithmetic(),
         contest=Contest(),
     )
-    return changed(state, record=record, rules=rules, ledger=evaluator.ledger)

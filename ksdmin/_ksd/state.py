@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from ksdmin._ksd.dimensions import Dimensions
 from ksdmin._ksd.precond import diagonal_preconditioner
@@ -112,14 +112,15 @@ class KSDState(State):
         tests = changed(self.fit.tests, **given)
         return changed(self, fit=changed(self.fit, tests=tests, held=None, stuck=False))
 
+    def with_rules(self, **rules: Any) -> Self:
+        """The state with these rules instead of its own."""
+        return changed(self, rules=changed(self.rules, **rules))
+
     def of_another_function(self) -> Self:
         """The state after a change of the function: the model is now a preconditioner only."""
-        rules = changed(
-            self.rules,
-            stall=self.rules.stall.restarted(self.gradient_norm),
-            quasi_newton=self.rules.quasi_newton.withdrawn(),
-        )
-        return changed(super().of_another_function(), rules=rules)
+        stall = self.rules.stall.restarted(self.gradient_norm)
+        quasi_newton = self.rules.quasi_newton.withdrawn()
+        return super().of_another_function().with_rules(stall=stall, quasi_newton=quasi_newton)
 
     @property
     def tests_itself(self) -> bool:

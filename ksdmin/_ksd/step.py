@@ -270,7 +270,7 @@ def refine_arithmetic(
         gtol=run.gradient_target(before.first_norm),
     )
     if finer is not rules.finer_arithmetic:
-        after = changed(after, rules=changed(rules, finer_arithmetic=finer))
+        after = after.with_rules(finer_arithmetic=finer)
     if finer.due and evaluator.refine() and not evaluator.moves:
         return reevaluate(run, evaluator, after, after.here.idx)
     return after
@@ -281,12 +281,11 @@ def adjust_damping(before: KSDState, after: KSDState, outcome: Outcome) -> KSDSt
     sampled = before.curvature_is_sampled or after.curvature_is_sampled
     if not sampled or not outcome.new_curvature:  # a step of the model is not damped
         return after
-    rules = after.rules
     if limits(before.damping, outcome):  # a short step must not end the run by ftol or xtol
         after = changed(after, last_decrease=np.nan)
     if not after.curvature_is_sampled:
         return after
-    return changed(after, rules=changed(rules, damping=rules.damping.after(outcome)))
+    return after.with_rules(damping=after.rules.damping.after(outcome))
 
 
 def learn(

@@ -53,10 +53,6 @@ class Stall:
         count = 0 if progress else self.count + more
         return changed(self, count=count, least_gradient=min(norm, self.least_gradient))
 
-    def cleared(self) -> Stall:
-        """After a change that may bring progress: larger sets."""
-        return changed(self, count=0)
-
     def restarted(self, gradient_norm: float) -> Stall:
         """After a change of the function: other samples, or finer arithmetic."""
         return changed(self, count=0, least_gradient=gradient_norm)

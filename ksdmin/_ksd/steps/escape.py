@@ -97,7 +97,7 @@ def descend(
 
 def after_escape(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial) -> KSDState:
     """The state after the escape: what was adapted on the way to the saddle point starts again."""
-    here, rules = state.here, state.rules
+    here, rules, d = state.here, state.rules, trial.d
     there = evaluator.evaluate(trial.x, here.idx, diagonal=here.diagonal is not None)
     norm = run.stationarity(there.x, there.gradient)
     record = write_record(
@@ -110,17 +110,16 @@ def after_escape(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Tria
         dim=trial.dim,
         kind=NAME,
     )
-    return changed(
+    after = changed(
         state,
         here=there,
-        d_prev=(trial.d, *state.d_prev)[: run.dims.memory],
+        d_prev=(d, *state.d_prev)[: run.dims.memory],
         gradient_norm=norm,
         last_decrease=here.value - there.value,
         record=record,
-        rules=changed(
-            rules,
-            forcing=rules.forcing.restarted(),
-            quasi_newton=rules.quasi_newton.withdrawn(),
-            stall=rules.stall.restarted(norm),
-        ),
+    )
+    return after.with_rules(
+        forcing=rules.forcing.restarted(),
+        quasi_newton=rules.quasi_newton.withdrawn(),
+        stall=rules.stall.restarted(norm),
     )

@@ -77,8 +77,7 @@ class GaussNewtonStep:
         log.warning(
             "out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian"
         )
-        rules = changed(state.rules, gauss_newton=GaussNewtonDamping(allowed=False))
-        return Proposal(changed(state, rules=rules), None)
+        return Proposal(state.with_rules(gauss_newton=GaussNewtonDamping(allowed=False)), None)
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def gauss_newton_step(
 def with_met(state: KSDState, held: Held) -> KSDState:
     """The state, with the information that this test holds."""
     gauss_newton = changed(state.rules.gauss_newton, met=Met(state.here.x, held))
-    return changed(state, rules=changed(state.rules, gauss_newton=gauss_newton))
+    return state.with_rules(gauss_newton=gauss_newton)
 
 
 class Path:

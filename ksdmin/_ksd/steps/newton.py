@@ -74,8 +74,8 @@ def with_own_sets(run: KSDRun, state: KSDState) -> KSDState:
     assert samples is not None
     B = A if samples == N else run.draw(state.record.iteration, Sizes(N, samples, 1)).B
     sampling = changed(state.sampling, sets=Sets(A, B, A))
-    rules = changed(state.rules, newton=changed(newton, samples=samples))
-    return changed(state, sampling=sampling, rules=rules)
+    newton = changed(newton, samples=samples)
+    return changed(state, sampling=sampling).with_rules(newton=newton)
 
 
 def serves_more_steps(run: KSDRun, state: KSDState) -> bool:
