@@ -34,9 +34,9 @@ class Trial:
     gradient: Array | None
     predicted: float  # the reduction of the objective of the search, without the damping
     # The reduction of the quadratic model; NaN where no product was computed.
-    model_reduction: float
-    inner_iterations: int  # of the search
-    dim: int  # the dimension of the subspace that it searched
+    model_reduction: float = math.nan
+    inner_iterations: int = 0  # of the search
+    dim: int = 1  # the dimension of the subspace that it searched
     steepest: float = 0.0  # the largest curvature in there: an entry of H_bar
     basis: Basis | None = None  # the subspace; None where no product was computed
     # What a Gauss-Newton step leaves to the next one; None after any other step.
