@@ -5,9 +5,7 @@ from functools import cached_property
 
 import numpy as np
 import pytest
-import scipy.optimize
 from numpy.testing import assert_allclose
-from scipy.optimize import rosen, rosen_der
 
 from ksdmin._ksd.steps.search import bfgs
 
@@ -43,45 +41,6 @@ class Point:
     @cached_property
     def gradient(self):
         return self.objective.jac(self.a)
-
-
-def quadratic(bend, offset=0.0):
-    """Its minimum is at 1 / bend; the start should be at zero."""
-    bend = np.array(bend)
-    return Objective(lambda a: bend @ a**2 / 2 - a.sum() + offset, lambda a: bend * a - 1)
-
-
-def cosh(offset):
-    return Objective(lambda a: np.cosh(a - 1).sum() + offset, lambda a: np.sinh(a - 1))
-
-
-def test_rosenbrock():
-    found, _, evaluations = Objective(rosen, rosen_der).minimize([-1.2, 1.0])
-    assert_allclose(found.a, 1, rtol=0, atol=1e-6)
-    assert evaluations <= 60
-
-
-@pytest.mark.parametrize("offset", [1.0, 100.0, 1e4])
-@pytest.mark.parametrize(
-    ("make", "least"),
-    [(lambda offset: quadratic([0.5, 1, 3, 10], offset), -103 / 60), (cosh, 4.0)],
-    ids=["quadratic", "cosh"],
-)
-def test_values_in_single_precision(make, least, offset):
-    exact = make(offset)
-    rounded = Objective(
-        lambda a: np.float32(exact.fun(a)), lambda a: exact.jac(a).astype(np.float32).astype(float)
-    )
-    start = np.array([0.0, 0.3, 2.0, -1.0])
-    noise = 10 * SINGLE * abs(exact.fun(start))
-    found, _, evaluations = rounded.minimize(start, noise=noise)
-    assert exact.fun(found.a) <= least + offset + noise
-    assert evaluations <= 25
-
-    calls = scipy.optimize.minimize(
-        lambda a: float(rounded.fun(a)), start, jac=rounded.jac, method="BFGS", tol=1e-9
-    ).nfev
-    assert calls > 50  # what it would cost
 
 
 def test_slopes_decide_where_values_cannot():

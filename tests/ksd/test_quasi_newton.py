@@ -117,13 +117,6 @@ def test_it_saves_products(n):
     assert with_model.passes < without.passes
 
 
-def test_a_step_of_the_model_says_so_in_the_history():
-    res = ksdmin.minimize(rosen, [-1.2, 1.0], jac=rosen_der, hessp=rosen_hess_prod)
-    products = np.diff(res.history["nhev"])
-    assert (products == 0).any()
-    assert (res.history["dim"][1:][products == 0] == 1).all()
-
-
 def test_a_step_of_the_model_asks_for_no_other_diagonal():
     asked = []
 
