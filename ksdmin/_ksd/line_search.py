@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ksdmin._problem.arrays import EPS
 
@@ -30,15 +30,7 @@ MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a t
 PATIENCE = 3
 
 
-class Valued(Protocol):
-    """Where phi has been evaluated."""
-
-    @property
-    def value(self) -> float:
-        """The value of phi."""
-
-
-P = TypeVar("P", bound=Valued)
+P = TypeVar("P", bound=Any)  # where phi has been evaluated, with a `value`
 
 
 def line_search(
@@ -91,7 +83,7 @@ def line_search(
     return found
 
 
-def contradicted(t: float, start: Valued, there: Valued, predicted: float, noise: float) -> bool:
+def contradicted(t: float, start: Any, there: Any, predicted: float, noise: float) -> bool:
     """Whether a first line search failed although its slope predicted much: then slopes are wrong.
 
     Much means that noise cannot hide even the share of it that Armijo's test asks for. Close to a

@@ -92,11 +92,6 @@ def lowered(damping: float, gain: float) -> float:
     return damping * max(LARGEST_CUT, 1 - (2 * gain - 1) ** 3)
 
 
-def raised(damping: float, growth: float) -> tuple[float, float]:
-    """The damping after a failed step, and the factor for the next failure."""
-    return damping * growth, 2 * growth
-
-
 @dataclass(frozen=True)
 class NewtonChoice:
     """What the last steps show of the choice between a Krylov space and the matrix."""

@@ -34,7 +34,7 @@ from typing import NamedTuple
 from ksdmin._ksd.cost_model import MarginalGain
 from ksdmin._ksd.gauss_newton import GaussNewton
 from ksdmin._ksd.outcome import NextDamping, Trial
-from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, Met, lowered, raised
+from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, Met, lowered
 from ksdmin._ksd.state import KSDState
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._options import MethodOptions
@@ -161,7 +161,7 @@ class Path:
                     return self._trial(found, tried, lowered(damping, gain))
                 if not found.predicted > self._noise or evaluator.spent():
                     return self._trial(found, tried, damping)
-            damping, growth = raised(damping, growth)
+            damping, growth = damping * growth, 2 * growth
 
     def _is_far(self, x: Array) -> bool:
         """Whether a step to x is longer than the point that it starts from; never from zero."""

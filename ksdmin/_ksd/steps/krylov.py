@@ -10,7 +10,7 @@ pays on other samples, those of C: one product of C says what a step is worth th
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.state import KSDRun, KSDState
@@ -139,9 +139,8 @@ class Widening:
         first: int,  # the first number of vectors
         rest: float,  # the work of the step beside its products, in products
     ) -> None:
-        self._curvature, self._first, self._rest = curvature, first, rest
+        self._product, self._first, self._rest = cache(curvature), first, rest
         self._dim, self._gain = 0, 0.0  # at the last answer
-        self._product: Callable[[Array], Array] | None = None
 
     def __call__(self, growth: Growth) -> bool:
         """Whether it should end here."""
@@ -162,8 +161,6 @@ class Widening:
         """
         if k == 0:
             return 0.0
-        if self._product is None:
-            self._product = self._curvature()
         d, slope = growth.newton_step(k)
-        curvature = float(d @ self._product(d))
+        curvature = float(d @ self._product()(d))
         return slope * slope / (2 * curvature) if slope < 0 < curvature else 0.0

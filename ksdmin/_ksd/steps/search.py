@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
@@ -54,7 +54,10 @@ def search(turn: Turn, kind: str, basis: Basis) -> Trial:
         gram=gram,
         box=run.box,
     )
-    origin, steepest = phi.start(), largest_entry(basis.H_bar)
+    origin, steepest, slope_noise = phi.start(), largest_entry(basis.H_bar), 0.0
+    if evaluator.gradient_error:  # from rounding of the values, and from curvature
+        error = evaluator.gradient_error * max(1.0, run.space.max_abs(here.x))
+        slope_noise = error * (abs(here.value) + steepest) * whitening.gain
     if state.record.iteration == 0:
         warn_if_sum(run, state, basis, origin)
     found, iterations = bfgs(  # lines 10 and 11
@@ -62,7 +65,7 @@ def search(turn: Turn, kind: str, basis: Basis) -> Trial:
         origin,
         maxiter=run.inner_maxiter,
         noise=evaluator.noise * abs(origin.value),
-        slope_noise=slope_noise(run, evaluator, here, steepest, whitening),
+        slope_noise=slope_noise,
         lowest=state.lowest,
         enough=end_of_search(turn, basis),
         dear=first_search_limit(evaluator, state, basis.dim),
@@ -142,17 +145,6 @@ def positive_curvature(
     if not damping:
         return H_hat
     return H_hat + damping * (np.eye(basis.dim) if gram is None else gram)
-
-
-def slope_noise(
-    run: KSDRun, evaluator: Evaluator, here: Evaluated, steepest: float, whitening: Whitening
-) -> float:
-    """The error of slopes by differences: from rounding of the values, and from curvature."""
-    if not evaluator.gradient_error:
-        return 0.0
-    scale = abs(here.value) + steepest
-    error = evaluator.gradient_error * max(1.0, run.space.max_abs(here.x)) * scale
-    return error * whitening.gain
 
 
 def warn_if_sum(run: KSDRun, state: KSDState, basis: Basis, origin: SubspacePoint) -> None:
@@ -286,12 +278,10 @@ class SubspaceObjective:
         """The damping term at `c`."""
         return float(c @ self._damping_slopes(c)) / 2 if self._damping else 0.0
 
-    def _damping_slopes(self, c: Small) -> Small:
-        """damping V d, where d = V c."""
+    def _damping_slopes(self, c: Small) -> Small:  # damping V d, where d = V c
         return self._damping * (c if self._gram is None else self._gram @ c)
 
-    def _along(self, slopes: Small) -> Small:
-        """The coefficients c of a displacement d in the subspace, from its products V d."""
+    def _along(self, slopes: Small) -> Small:  # c of a displacement d = V^T c, from V d
         return slopes if self._gram is None else np.linalg.solve(self._gram, slopes)
 
     def _evaluate(self, x: Array) -> tuple[float, Array | None, Small | None]:
@@ -307,20 +297,15 @@ class SubspaceObjective:
         """The gradient of phi with respect to a; and that of f_C, if it was computed."""
         stopped = point.stopped
         slopes, g = self._slopes(point.x, point.whole_gradient, point.slopes, stopped)
-        if self._clips and stopped is not None:
-            added = self._tilt + self._damping_slopes(point.c)
-            slopes = slopes + self._moving(added, stopped)
+        if self._clips and stopped is not None and self._box is not None:
+            added = self._along(self._tilt + self._damping_slopes(point.c))
+            d = self._evaluator.space.combine(self._basis.V, added)
+            slopes = slopes + self._along_basis(self._box.without(d, stopped))
         elif self._damping:
             slopes = slopes + self._tilt + self._damping_slopes(point.c)
         else:
             slopes = slopes + self._tilt
         return self._whitening.gradient(slopes), g
-
-    def _moving(self, slopes: Small, stopped: Array) -> Small:
-        """Slopes along the rows of V, without the variables that a bound has stopped."""
-        assert self._box is not None
-        d = self._evaluator.space.combine(self._basis.V, self._along(slopes))
-        return self._along_basis(self._box.without(d, stopped))
 
     def _along_basis(self, u: Array) -> Small:
         """The products of a vector with the rows of V."""
@@ -367,23 +352,9 @@ class SubspacePoint:
 # The inner search: BFGS
 
 
-class Point(Protocol):
-    """Where phi has been evaluated; the gradient may be computed only when it is needed."""
-
-    a: Small
-    value: float
-
-    @property
-    def gradient(self) -> Small:
-        """The gradient of phi."""
-
-
-P = TypeVar("P", bound=Point)
-
-
 def bfgs(
-    at: Callable[[Small], P],  # evaluates phi
-    start: P,  # with finite value and gradient
+    at: Callable[[Small], SubspacePoint],  # evaluates phi
+    start: SubspacePoint,  # with finite value and gradient
     *,
     maxiter: int,
     noise: float,  # the absolute rounding error of the values
@@ -395,7 +366,7 @@ def bfgs(
     spent: Callable[[], bool] = lambda: False,  # whether the budget of the run is used up
     # Whether the search has cost so much that it should end once it has found anything.
     dear: Callable[[], bool] | None = None,
-) -> tuple[P, int]:
+) -> tuple[SubspacePoint, int]:
     """Minimise within the subspace: few variables, a noisy objective, expensive evaluations.
 
     Problem: minimise phi(a) over a in R^m, from a point where phi and its gradient are known, m
