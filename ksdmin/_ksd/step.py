@@ -40,7 +40,9 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     if state.fit is not None:
         return fit_step(run, state, state.fit)
     with run.evaluating(state.ledger, limited=True) as evaluator:
-        turn = Turn(run, evaluator, state, step_costs(run, evaluator, state))
+        has_whole_curvature = state.rules.newton.allowed
+        costs = step_costs(run, evaluator, state) if has_whole_curvature else None
+        turn = Turn(run, evaluator, state, costs)
         found, forecast = proposal(turn)  # Alg. 3, lines 6 to 12
         if found.state is not state:
             state, turn = found.state, turn._replace(state=found.state)
@@ -73,12 +75,15 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
             kind=trial.kind,
         )
         model, choice = learn(run, state, after, record, there, outcome, forecast)
+        warned = after.warned
+        if trial.basis is not None and not warned:
+            warned = warn_if_asymmetric(run, evaluator, trial.basis)
         return changed(
             after,
             record=record,
             model=model,
             rules=changed(after.rules, quasi_newton=choice),
-            warned=after.warned or warn_if_asymmetric(run, evaluator, trial.basis),
+            warned=warned,
             ledger=evaluator.ledger,
         )
 
@@ -107,9 +112,9 @@ def evaluate(turn: Turn, trial: Trial, A: Any) -> Evaluated:
     return run.confirm_on_whole_set(evaluator, there, state.first_norm)
 
 
-def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis | None) -> bool:
+def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
     """Warn of a product that is not symmetric; one triangle of V H V^T is used."""
-    if basis is None or evaluator.product_error:
+    if evaluator.product_error:
         return False
     asymmetry = basis.asymmetry
     if asymmetry <= MIN_REMAINDER * run.space.eps**0.5:  # the error of products made of differences
