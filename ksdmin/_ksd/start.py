@@ -29,7 +29,7 @@ from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
 from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, NewtonChoice
 from ksdmin._ksd.sets import first_sizes, reevaluate
 from ksdmin._ksd.state import KSDRun, KSDState
-from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
+from ksdmin._ksd.steps import gauss_newton
 from ksdmin._ksd.steps.levenberg_marquardt import first_fit
 from ksdmin._options import NotGiven, Options
 from ksdmin._problem.arrays import Array
@@ -57,7 +57,7 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
     off = preset.without.union(options.without)
     unit_free = traits.sum_of_squares and FitTests.are_free(options)
     if unit_free:
-        has_rows = traits.has_jacobian and GaussNewtonStep.name not in off
+        has_rows = traits.has_jacobian and gauss_newton.NAME not in off
         relative = options.gtol_rel if has_rows else max(options.gtol_rel, GTOL)
         options = replace(options, gtol=NotGiven(0.0), gtol_rel=relative)
     return KSDRun(

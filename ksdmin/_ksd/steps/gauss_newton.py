@@ -49,35 +49,35 @@ log = logging.getLogger("ksdmin")
 TESTS = FitTests.of(MethodOptions())  # no tolerance is given
 
 
-class GaussNewtonStep:
-    """A step from the rows of the Jacobian; only if gradient and search use the same set."""
+NAME = "gauss-newton"
 
-    name = "gauss-newton"
 
-    def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, if the rows fit into memory."""
-        _, _, state, costs = turn
-        if costs is None or not costs.rows or state.C_is_other:
-            return None
-        return Offer(partial(self._propose, turn)) if state.rules.gauss_newton.allowed else None
+def offer(turn: Turn) -> Offer | None:
+    """A step from the rows of the Jacobian, if they fit into memory.
 
-    def _propose(self, turn: Turn) -> Proposal:
-        """The step; none if there is no Jacobian after all, or memory runs out.
+    Only if gradient and search use the same set.
+    """
+    _, _, state, costs = turn
+    if costs is None or not costs.rows or state.C_is_other:
+        return None
+    return Offer(partial(propose, turn)) if state.rules.gauss_newton.allowed else None
 
-        If memory runs out, there is none in the next iterations either. Several processes would
-        have to agree on that: there it is an error.
-        """
-        try:
-            return gauss_newton_step(turn)
-        except Exception as error:
-            if turn.run.team.size > 1 or not is_out_of_memory(error):
-                raise
-        # Outside `except`, because the traceback keeps references to what was computed.
-        log.warning(
-            "out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian"
-        )
-        off = GaussNewtonDamping(allowed=False)
-        return Proposal(turn.state.with_rules(gauss_newton=off), None)
+
+def propose(turn: Turn) -> Proposal:
+    """The step; none if there is no Jacobian after all, or memory runs out.
+
+    If memory runs out, there is none in the next iterations either. Several processes would have to
+    agree on that: there it is an error.
+    """
+    try:
+        return gauss_newton_step(turn)
+    except Exception as error:
+        if turn.run.team.size > 1 or not is_out_of_memory(error):
+            raise
+    # Outside `except`, because the traceback keeps references to what was computed.
+    log.warning("out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian")
+    off = GaussNewtonDamping(allowed=False)
+    return Proposal(turn.state.with_rules(gauss_newton=off), None)
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Path:
         taken = lower or (as_low and self._run.space.max_abs(d) > 0)
         return made(
             Trial,
-            kind="gauss-newton",
+            kind=NAME,
             x=found.x if taken else here.x,
             d=d if taken else None,
             value=found.value if taken else here.value,

@@ -27,30 +27,28 @@ from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
 
+NAME = "krylov"
 
-class KrylovStep:
-    """The paper's own kind of step; it can always be made."""
 
-    name = "krylov"
+def offer(turn: Turn) -> Offer:
+    """A step of the paper's own kind, which can always be made."""
+    return Offer(partial(propose, turn))
 
-    def offer(self, turn: Turn) -> Offer:
-        """A step of this kind."""
-        return Offer(partial(self._propose, turn))
 
-    def _propose(self, turn: Turn) -> Proposal:
-        """The step, and the state with what the preconditioner needed.
+def propose(turn: Turn) -> Proposal:
+    """The step, and the state with what the preconditioner needed.
 
-        No step if the first product is not finite: the state is broken.
-        """
-        run, evaluator, state, _ = turn
-        if evaluator.traits.has_diagonal and state.here.diagonal is None:
-            here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=True)
-            state = changed(state, here=here)
-        state = with_factors(evaluator, state)
-        basis = krylov_space(run, evaluator, state)  # Alg. 3, line 6
-        if not basis.finite and basis.dim == 0:
-            return Proposal(changed(state, broken=True), None)
-        return Proposal(state, search(turn._replace(state=state), self.name, basis))
+    No step if the first product is not finite: the state is broken.
+    """
+    run, evaluator, state, _ = turn
+    if evaluator.traits.has_diagonal and state.here.diagonal is None:
+        here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=True)
+        state = changed(state, here=here)
+    state = with_factors(evaluator, state)
+    basis = krylov_space(run, evaluator, state)  # Alg. 3, line 6
+    if not basis.finite and basis.dim == 0:
+        return Proposal(changed(state, broken=True), None)
+    return Proposal(state, search(turn._replace(state=state), NAME, basis))
 
 
 def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:

@@ -22,29 +22,26 @@ from ksdmin._problem.box import Box
 from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
+NAME = "quasi-newton"
 
-class QuasiNewtonStep:
-    """A step from what the run has learned of the curvature."""
 
-    name = "quasi-newton"
+def offer(turn: Turn) -> Offer | None:
+    """A step from what the run has learned of the curvature, if the model leads down from here."""
+    run, _, state, _ = turn
+    if not state.model.capacity or (run.sampled and not is_of_A(run, state)):
+        return None
+    u, slope = solved(run, state)
+    if not slope > 0:
+        return None
+    forecast = state.rules.quasi_newton.foreseen(state.record.value, slope)
+    return Offer(partial(model_step, turn, u, slope), forecast)
 
-    def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, if the model leads down from here."""
-        run, _, state, _ = turn
-        if not state.model.capacity or (run.sampled and not self._is_of_A(turn)):
-            return None
-        u, slope = solved(run, state)
-        if not slope > 0:
-            return None
-        forecast = state.rules.quasi_newton.foreseen(state.record.value, slope)
-        return Offer(partial(model_step, turn, u, slope), forecast)
 
-    def _is_of_A(self, turn: Turn) -> bool:
-        """Whether the model is of the function that the step lowers: on the gradient's set."""
-        run, _, state, _ = turn
-        if not state.curvature_is_sampled or state.model.base is not None:
-            return not state.C_is_other or state.rules.newton.samples is not None
-        return len(state.model) > 0 and run.subsets.is_full(state.here.idx)
+def is_of_A(run: KSDRun, state: KSDState) -> bool:
+    """Whether the model is of the function that the step lowers: on the gradient's set."""
+    if not state.curvature_is_sampled or state.model.base is not None:
+        return not state.C_is_other or state.rules.newton.samples is not None
+    return len(state.model) > 0 and run.subsets.is_full(state.here.idx)
 
 
 def solved(run: KSDRun, state: KSDState) -> tuple[Array, float]:
@@ -86,7 +83,7 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
         d = there.x - here.x if products is None else products.d
     trial = made(
         Trial,
-        kind=QuasiNewtonStep.name,
+        kind=NAME,
         x=found.x,
         d=d,
         value=found.value,
