@@ -314,7 +314,11 @@ def learn(
     same = new.x is not old.x and new.idx is old.idx  # whether the step was taken on one set
     start = before.record
     if not before.learns and not trial.has_factor and model.base is None:
-        model = learned_on_samples(run, before, trial, there)
+        # The products on samples teach nothing of A, but the gradients at both ends of the step do,
+        # where both are of the same A. A step that A refuses teaches nothing: a sample that can be
+        # separated sends it so far that the curvature there says nothing of the one here.
+        if outcome.moved and there.idx is old.idx and there.value < old.value:
+            model = learned_from_step(run, before, trial, there)
         same = same and run.subsets.is_full(new.idx)
         return model, choice.after(outcome, start, record, forecast, same, len(model) > 0)
     if trial.basis is not None:
@@ -323,23 +327,6 @@ def learn(
     elif same:
         model = learned_from_step(run, before, trial, there)
     return model, choice.after(outcome, start, record, forecast, same)
-
-
-def learned_on_samples(
-    run: KSDRun, before: KSDState, trial: Trial, there: Evaluated
-) -> QuasiNewton:
-    """The model after a step whose curvature was of a sample, for steps that rest on it.
-
-    The products teach nothing of A, but the gradients at both ends of the step do, where both are
-    of the same A. A step that A refuses teaches nothing: a sample that can be separated sends it so
-    far that the curvature there says nothing of the one here.
-    """
-    here = before.here
-    if trial.d is None or there.idx is not here.idx:
-        return before.model
-    if not there.value < here.value:
-        return before.model
-    return learned_from_step(run, before, trial, there)
 
 
 def learned_from_step(run: KSDRun, before: KSDState, trial: Trial, there: Evaluated) -> QuasiNewton:

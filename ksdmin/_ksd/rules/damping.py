@@ -45,7 +45,7 @@ class SearchDamping:
         if not outcome.compared:
             return changed(self, initial_phase=False)
         actual, predicted = outcome.actual, outcome.model_reduction_on_new_A
-        if self.initial_phase and model_is_good(actual, predicted):
+        if self.initial_phase and predicted > 0 and actual > GOOD * predicted:
             return changed(self, value=NEGLIGIBLE * self.value)
         return SearchDamping(adjusted(self.value, actual, predicted), initial_phase=False)
 
@@ -54,8 +54,3 @@ def limits(damping: float, outcome: Outcome) -> bool:
     """Whether the damping noticeably kept the step short."""
     cost = damping * (outcome.step_norm * outcome.step_norm) / 2
     return cost > NEGLIGIBLE * max(outcome.trial.predicted, 0.0)
-
-
-def model_is_good(actual: float, predicted: float) -> bool:
-    """Whether the reduction is close enough to the model's, as Levenberg and Marquardt ask."""
-    return predicted > 0 and actual > GOOD * predicted

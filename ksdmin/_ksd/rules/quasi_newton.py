@@ -96,8 +96,10 @@ class QuasiNewtonChoice:
         if self.start is None:
             return 0.0
         gone = left - here.value
-        fall = logarithm(self.start.value + gone, self.end.value + gone)
-        return fall / max(self.end.passes - self.start.passes, 1.0)
+        before, after = self.start.value + gone, self.end.value + gone
+        if not before > after > 0:
+            return 0.0
+        return math.log(before / after) / max(self.end.passes - self.start.passes, 1.0)
 
     def after(
         self,
@@ -132,8 +134,3 @@ class QuasiNewtonChoice:
     def withdrawn(self) -> QuasiNewtonChoice:
         """The next step needs products: what the rule has seen belongs to another function."""
         return QuasiNewtonChoice(self.end, allowed=self.allowed)
-
-
-def logarithm(before: float, after: float) -> float:
-    """The logarithm of before / after; 0 unless before > after > 0."""
-    return math.log(before / after) if before > after > 0 else 0.0
