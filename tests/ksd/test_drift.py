@@ -14,7 +14,6 @@ def separable(seed=0, samples=1000, n=50):
     rng = np.random.default_rng(seed)
     X = np.abs(rng.standard_normal((samples, n)))
     y = np.sign((X - X.mean(0)) @ rng.standard_normal(n))
-
     return {**logistic(X, y, l2=1e-8), "x0": np.zeros(n)}
 
 

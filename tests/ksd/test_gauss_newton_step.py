@@ -216,11 +216,6 @@ def test_blocks_of_different_residuals_take_it_together():
     assert res.history["dim"].max() == 1
 
 
-def test_time_is_up_within_an_iteration():
-    res = ksdmin.minimize(curve(), rng=0, options={"maxtime": 1e-9})
-    assert res.status == ksdmin.Status.MAXTIME
-
-
 def test_where_the_jacobian_is_not_finite_products_serve():
     broken = copy.copy(curve(precond="diagonal"))
     broken.jacobian = lambda x, idx: Jacobian(

@@ -89,11 +89,3 @@ def test_names_agree():
 
 
 # How the loop uses them
-
-
-def test_default_beats_the_paper_on_rosenbrock():
-    """In work, which is what the default is for."""
-    default, paper = run(50, {}, maxiter=None), run(50, maxiter=None)
-    assert default.success
-    assert paper.success
-    assert default.history[-1].passes < paper.history[-1].passes

@@ -103,20 +103,6 @@ def test_trials_that_rounding_spoils_do_not_contradict_a_slope(noise, found):
     assert check.found is found
 
 
-@pytest.mark.parametrize("n", [10, 100])
-def test_it_saves_products(n):
-    x0 = np.full(n, 1.5)
-
-    def run(**options):
-        return ksdmin.minimize(rosen, x0, jac=rosen_der, hessp=rosen_hess_prod, options=options)
-
-    with_model, without = run(), run(pairs=0)
-    assert with_model.success
-    assert with_model.fun < 1e-8
-    assert with_model.nhev < 0.7 * without.nhev
-    assert with_model.passes < without.passes
-
-
 def test_a_step_of_the_model_asks_for_no_other_diagonal():
     asked = []
 
