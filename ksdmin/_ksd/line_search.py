@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 from ksdmin._problem.arrays import EPS
 
@@ -30,7 +30,15 @@ MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a t
 PATIENCE = 3
 
 
-P = TypeVar("P", bound=Any)  # where phi has been evaluated, with a `value`
+class Valued(Protocol):
+    """Where phi has been evaluated."""
+
+    @property
+    def value(self) -> float:
+        """The value of phi."""
+
+
+P = TypeVar("P", bound=Valued)
 
 
 def line_search(
@@ -83,7 +91,7 @@ def line_search(
     return found
 
 
-def contradicted(t: float, start: Any, there: Any, predicted: float, noise: float) -> bool:
+def contradicted(t: float, start: Valued, there: Valued, predicted: float, noise: float) -> bool:
     """Whether a first line search failed although its slope predicted much: then slopes are wrong.
 
     Much means that noise cannot hide even the share of it that Armijo's test asks for. Close to a

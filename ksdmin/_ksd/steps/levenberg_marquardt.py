@@ -50,7 +50,7 @@ from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.differences import LONGER
 from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.residuals import FEW_UNKNOWNS
-from ksdmin._problem.structure import SparseRows
+from ksdmin._problem.structure import SparseRows, Structure
 from ksdmin._problem.values import changed
 from ksdmin._result import Record, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator
@@ -154,12 +154,12 @@ class Point:
         rows: Any = jacobian.rows
         self.r, self.at = jacobian.residuals, jacobian.at
         self.x, self.g, self.value, self.S = here.x, here.gradient, here.value, fit.bend
-        if isinstance(rows, SparseRows):
-            self.R, self.structure, self.weights = rows.matrix, rows.structure, rows.weights
-            self.lengths = np.sqrt(self.R.power(2).sum(0))
-        else:
-            self.R, self.structure, self.weights = rows, None, None
-            self.lengths = np.sqrt(np.einsum("ij,ij->j", rows, rows))
+        sparse = isinstance(rows, SparseRows)
+        self.R = rows.matrix if sparse else rows
+        self.structure: Structure | None = rows.structure if sparse else None
+        self.weights = rows.weights if sparse else None
+        squares = self.R.power(2).sum(0) if sparse else np.einsum("ij,ij->j", rows, rows)
+        self.lengths = np.sqrt(squares)
         self.D = without_zeros(fit.scale if fit.scaled else np.maximum(fit.scale, self.lengths))
         self.box, self.free = run.box, None
         if run.box is not None:
