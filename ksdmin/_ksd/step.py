@@ -40,8 +40,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     if state.fit is not None:
         return fit_step(run, state, state.fit)
     with run.evaluating(state.ledger, limited=True) as evaluator:
-        has_whole_curvature = state.rules.newton.allowed
-        costs = step_costs(run, evaluator, state) if has_whole_curvature else None
+        costs = step_costs(run, evaluator, state) if state.rules.newton.allowed else None
         turn = Turn(run, evaluator, state, costs)
         found, forecast = proposal(turn)  # Alg. 3, lines 6 to 12
         if found.state is not state:
@@ -132,13 +131,13 @@ def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
 def judge_step(turn: Turn, trial: Trial, there: Evaluated) -> Outcome:
     """The outcome of the step to `there`."""
     run, evaluator, state, costs = turn
-    here, value, model, known = state.here, there.value, state.model, evaluator.noise
-    moved, new_curvature, before = trial.d is not None, not trial.is_of_model, here.value
-    if not moved:
-        before = value
-    elif here.idx is not there.idx:  # on the samples of the new value; NaN: not comparable
+    here, value, model, rounding = state.here, there.value, state.model, evaluator.noise
+    moved, new_curvature = trial.d is not None, not trial.is_of_model
+    before = here.value if moved else value
+    if moved and here.idx is not there.idx:  # on the samples of the new value; NaN: not comparable
         before = evaluator.value(here.x, there.idx) if run.preset.compares else np.nan
-    compared, actual, noise = before == before, before - value, known * max(abs(before), abs(value))
+    compared, actual = before == before, before - value
+    noise = rounding * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
     whole_curvature = new_curvature and trial.has_whole_curvature
     step_norm, gradient_norm, error = 0.0, np.nan, 0.0
@@ -151,19 +150,17 @@ def judge_step(turn: Turn, trial: Trial, there: Evaluated) -> Outcome:
             gradient_norm = run.stationarity(there.x, there.gradient)
     if evaluator.gradient_error:
         # The last space need not have had the steepest direction in it.
-        error = gradient_error(
-            run, evaluator, there, max(trial.steepest, model.steepest(run.space))
-        )
+        steepest = max(trial.steepest, model.steepest(run.space))
+        error = gradient_error(run, evaluator, there, steepest)
+    correction = slope_correction(run.space, here, trial, actual, there) if run.sampled else 0.0
     rows_are_left = costs is not None and costs.rows > 0 and state.rules.gauss_newton.allowed
     return made(
         Outcome,
         trial=trial,
         actual=actual,
-        slope_correction=slope_correction(run.space, here, trial, actual, there)
-        if run.sampled
-        else 0.0,
+        slope_correction=correction,
         noise=noise,
-        value_noise=known * abs(before if compared else here.value),
+        value_noise=rounding * abs(before if compared else here.value),
         gradient_noise=evaluator.gradient_error * abs(value),
         gradient_error=error,
         compared=compared,
