@@ -152,7 +152,7 @@ ALGORITHMS = {
         (
             "6",
             r"Algorithm 2: $V$, $\overline{H}$ on $B_n$",
-            "_ksd.steps.krylov.KrylovStep._propose",
+            "_ksd.steps.krylov.propose",
             "krylov_space(run, evaluator, state)",
         ),
         (

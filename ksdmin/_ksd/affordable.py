@@ -67,22 +67,18 @@ def room(run: KSDRun, traits: Traits) -> float:
 
 
 def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
-    """How many samples B begins with for a matrix, with all samples in A and C; None: no matrix."""
-    N = run.subsets.n
+    """How many samples B begins with for a matrix, with all samples in A and C; None: no matrix.
+
+    The rows of Gauss-Newton steps are those of all samples, or of as many as fit into memory.
+    """
+    N, K = run.subsets.n, run.dims.whole_dim
     if N is None or run.subsets.asked:
         return None
+    whole = costs_of(run, traits, N, N)
     if traits.has_jacobian:
-        return first_jacobian_samples(run, traits, N)
-    if not matrix_fits(run, traits):
-        return None
-    return curvature_samples(costs_of(run, traits, N, N), run.dims.whole_dim)
-
-
-def first_jacobian_samples(run: KSDRun, traits: Traits, N: int) -> int | None:
-    """The same for the rows of Gauss-Newton steps: all samples, or as many as fit into memory."""
-    B = samples_that_fit(run, traits)
-    begins = costs_of(run, traits, N, N).rows_come_first(run.dims.whole_dim)
-    return B if B and begins else None
+        B = samples_that_fit(run, traits)
+        return B if B and whole.rows_come_first(K) else None
+    return curvature_samples(whole, K) if matrix_fits(run, traits) else None
 
 
 def samples_that_fit(run: KSDRun, traits: Traits) -> int:

@@ -12,21 +12,20 @@ step comes first, as long as one of these holds:
 Otherwise the step is a Newton step if the matrix is less work than products, a Gauss-Newton step if
 that is much less work, or else a Krylov step.
 
-To add a kind: a file in ``_ksd/steps``, a line in `CHOICES`, its name in ``ksdmin._options.KINDS``.
+To add a kind: a file in ``_ksd/steps`` with a `NAME` and `offer(turn)`, a line in `CHOICES`, its
+name in ``ksdmin._options.KINDS``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.rules.contest import TRIAL_SHARE
 from ksdmin._ksd.rules.quasi_newton import Forecast
-from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
-from ksdmin._ksd.steps.kind import Kind, Offer, Proposal, Turn
-from ksdmin._ksd.steps.krylov import KrylovStep
-from ksdmin._ksd.steps.newton import NewtonStep, serves_more_steps
-from ksdmin._ksd.steps.quasi_newton import QuasiNewtonStep
+from ksdmin._ksd.steps import gauss_newton, krylov, newton, quasi_newton
+from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._problem.values import changed
 
 
@@ -48,17 +47,17 @@ def proposal(turn: Turn, excluded: tuple[str, ...] = ()) -> tuple[Proposal, Fore
 def chosen(turn: Turn, excluded: tuple[str, ...]) -> tuple[str, Offer, Forecast | None]:
     """The name of the next kind, its step, which is still to be made, and the forecast."""
     forecast, out = None, turn.run.off.union(excluded) if excluded else turn.run.off
-    for kind, suits in CHOICES:
-        offer = kind.offer(turn) if kind.name not in out and suits(turn) else None
+    for name, make, suits in CHOICES:
+        offer = make(turn) if name not in out and suits(turn) else None
         if offer is None:
             continue
         forecast = offer.forecast or forecast
         if offer.forecast is None or comes_down_faster(turn, offer.forecast):
-            return kind.name, offer, forecast
-    for kind, _ in CHOICES:  # the kinds that suit are switched off: take any other
-        offer = kind.offer(turn) if kind.name not in out else None
+            return name, offer, forecast
+    for name, make, _ in CHOICES:  # the kinds that suit are switched off: take any other
+        offer = make(turn) if name not in out else None
         if offer is not None:
-            return kind.name, offer, forecast
+            return name, offer, forecast
     without = turn.run.options.without
     raise ValueError(f"option without={without!r}: no kind of step is left for this problem")
 
@@ -80,9 +79,8 @@ def challenged(turn: Turn, costs: Costs) -> Turn:
             others if contest.leads else costs.gauss_newton(1),
             at_once=contest.leads or not costs.of_products,
         )
-    if contest is not state.rules.contest:
-        state = changed(state, rules=changed(state.rules, contest=contest))
-        turn = turn._replace(state=state)
+    state = state.with_rules(contest=contest)
+    turn = turn._replace(state=state)
     if state.model.base is not None and not is_next(turn):  # the matrix is of the first kind
         turn = turn._replace(state=changed(state, model=state.model.without_base()))
     return turn
@@ -102,13 +100,14 @@ def may_rest_on_model(turn: Turn) -> bool:
     Not while the damping is in its initial phase: the steps of Krylov spaces are too short then for
     a comparison.
     """
-    state, rules = turn.state, turn.state.rules
-    if state.model.base is not None and turn.costs is not None:
-        return rules.newton.reusable(turn.costs)
-    if turn.costs is not None and turn.costs.of_products and is_next(turn):
-        return False
-    contested = turn.costs is not None and turn.costs.rows > 0 and rules.gauss_newton.allowed
-    may_follow = rules.quasi_newton.may_follow or (contested and rules.contest.idle)
+    state, costs, rules, idle = turn.state, turn.costs, turn.state.rules, False
+    if costs is not None:
+        if state.model.base is not None:
+            return rules.newton.reusable(costs)
+        if costs.of_products and is_next(turn):
+            return False
+        idle = costs.rows > 0 and rules.gauss_newton.allowed and rules.contest.idle
+    may_follow = rules.quasi_newton.may_follow or idle
     return may_follow and not (rules.damping.initial_phase and state.damping > 0)
 
 
@@ -132,7 +131,7 @@ def is_less_work(turn: Turn) -> bool:
         return False
     if costs.of_products:
         return is_next(turn)
-    reused = serves_more_steps(run, state)
+    reused = newton.serves_more_steps(run, state)
     return state.rules.newton.worthwhile(costs, run.dims.whole_dim, reused=reused)
 
 
@@ -149,16 +148,22 @@ def replaces_products(turn: Turn) -> bool:
     return costs.gauss_newton(1) <= TRIAL_SHARE * costs.krylov(turn.run.dims.whole_dim)
 
 
-def always(turn: Turn) -> bool:
-    """A Krylov step can always be made."""
-    return True
+class Kind(NamedTuple):
+    """A kind of step.
+
+    Its memory (a damping, the age of a matrix, a width) is a frozen value among the rules of the
+    state, which every outcome informs.
+    """
+
+    name: str  # as in ``res.history["kind"]`` and in the option ``without``
+    offer: Callable[[Turn], Offer | None]  # a step of this kind; None where none can be made here
+    suits: Callable[[Turn], bool]  # the condition under which it comes before the kinds below it
 
 
-# Each kind, with the condition under which it comes before the kinds below it.
-CHOICES: tuple[tuple[Kind, Callable[[Turn], bool]], ...] = (
-    (GaussNewtonStep(), is_next),
-    (QuasiNewtonStep(), may_rest_on_model),
-    (NewtonStep(), is_less_work),
-    (GaussNewtonStep(), replaces_products),
-    (KrylovStep(), always),
+CHOICES = (
+    Kind(gauss_newton.NAME, gauss_newton.offer, is_next),
+    Kind(quasi_newton.NAME, quasi_newton.offer, may_rest_on_model),
+    Kind(newton.NAME, newton.offer, is_less_work),
+    Kind(gauss_newton.NAME, gauss_newton.offer, replaces_products),
+    Kind(krylov.NAME, krylov.offer, lambda turn: True),  # it can always be made
 )

@@ -150,16 +150,13 @@ class MarginalGain:
 
     The step goes on as long as its last evaluation lowered what is left to gain by a larger factor
     than the step so far, per evaluation's worth of work (with that of the Jacobian).
-
-    Parameters
-    ----------
-    left : float
-        What there is to gain at most where the step begins: of residuals r, r^T r / 2.
-    costs : Costs
-        What an evaluation costs, and the rest of the step.
     """
 
-    def __init__(self, left: float, costs: Costs) -> None:
+    def __init__(
+        self,
+        left: float,  # what there is to gain at most where the step begins
+        costs: Costs,  # what an evaluation costs, and the rest of the step
+    ) -> None:
         self._left, self._rest = left, (costs.whole_curvature + costs.gradient) / costs.value
         self._fall, self._evaluations = 0.0, 0  # the logarithm at the last call
 

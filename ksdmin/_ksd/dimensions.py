@@ -53,17 +53,6 @@ def affordable(space: Space) -> int:
     return int(MAX_BASIS_BYTES // space.vector_bytes)
 
 
-def choose_pairs(space: Space, plain: bool, nonlinear: bool) -> int:
-    """How many pairs the model has.
-
-    A plain function with many unknowns may be cheaper than the model; a net may be so large that
-    memory is short.
-    """
-    if plain:
-        return min(PAIRS, MEMORY + cheap_pairs(space.n))
-    return min(PAIRS, affordable(space) // 2) if nonlinear else PAIRS
-
-
 def cheap_pairs(n: int) -> int:
     """How many pairs take no longer than a call: both loops read both vectors of a pair."""
     return int(CALL_COST // (2 * read(2 * n)))
@@ -84,11 +73,15 @@ def choose_dimensions(
     K = int(options.krylov_dim or usual or PLAIN_DIM)
     whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, affordable(space)))
     memory = (directions if parts else 0) if options.memory is None else int(options.memory)
-    pairs = options.pairs
-    if pairs is None:
-        pairs = choose_pairs(space, plain=parts is None, nonlinear=nonlinear)
-    cheap = parts is not None or int(pairs) <= cheap_pairs(space.n)
-    wanted = Dimensions(K, whole_dim, memory, int(pairs), nonlinear, cheap)
+    pairs, cheap = PAIRS, cheap_pairs(space.n)
+    if options.pairs is not None:
+        pairs = int(options.pairs)
+    elif parts is None:  # a plain function with many unknowns may be cheaper than the model
+        pairs = min(PAIRS, MEMORY + cheap)
+    elif nonlinear:  # a net may be so large that memory is short
+        pairs = min(PAIRS, affordable(space) // 2)
+    model_is_cheap = parts is not None or pairs <= cheap
+    wanted = Dimensions(K, whole_dim, memory, pairs, nonlinear, model_is_cheap)
     if options.memory_budget is None or math.isinf(options.memory_budget):
         return wanted
     return within(wanted, int(options.memory_budget // space.vector_bytes), options)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,17 +44,7 @@ OrthogonalFactor = tuple[Array, Array]  # Q and M: F F^T = Q M Q^T, with orthono
 
 
 class GaussNewton:
-    """The equations at a point.
-
-    Attributes
-    ----------
-    matrix : ShiftedOuterProduct
-        R^T R or R R^T.
-    residuals : array
-        r, in float64.
-    scale : float
-        The mean of the eigenvalues of H that are not zero by construction.
-    """
+    """The equations at a point."""
 
     def __init__(
         self,
@@ -76,10 +66,12 @@ class GaussNewton:
         if self._scales is not None:
             R *= self._scales  # in place: it is large
         self._R = R
+        # R R^T or R^T R.
         self.matrix = ShiftedOuterProduct(space, R if self._few_rows else R.T, whole_below)
         q, trace = self._scaled(space.in_double(g)) - r @ R, self.matrix.trace
         size, left, largest = space.floats(trace, (q @ q) ** 0.5, (trace * (r @ r)) ** 0.5)
         self._q = q if left > MIN_REMAINDER * space.eps * largest else None
+        # The mean of the eigenvalues of H that are not zero by construction.
         self.scale = size / self.matrix.order + self._penalty
 
     @property
@@ -137,21 +129,19 @@ class GaussNewton:
         solved = self.matrix.solver(shift)
         if solved is None:
             return None
-        by = self._by_rows if self._few_rows else self._by_unknowns
+        R, q, space = self._R, self._q, self._space
 
         def step(e: Array) -> Array:
-            d = self._scaled(by(solved, self._space.in_double(e), shift))
-            return self._space.in_own_dtype(d)
+            e = space.in_double(e)
+            if not self._few_rows:
+                d = -solved.of_product(e, q)
+            elif q is None:
+                d = -solved.then_transposed(e)
+            else:
+                d = -solved.then_transposed(e - R @ q / shift) - q / shift
+            return space.in_own_dtype(self._scaled(d))
 
         return step
-
-    def _by_rows(self, solved: Solved, e: Array, shift: float) -> Array:
-        if self._q is None:
-            return -solved.then_transposed(e)
-        return -solved.then_transposed(e - self._R @ self._q / shift) - self._q / shift
-
-    def _by_unknowns(self, solved: Solved, e: Array, shift: float) -> Array:
-        return -solved.of_product(e, self._q)
 
 
 def variable_scales(space: Space, R: Array) -> Array:
@@ -159,6 +149,13 @@ def variable_scales(space: Space, R: Array) -> Array:
     lengths = space.xp.linalg.vector_norm(R, axis=0)
     least = EPS**0.5 * space.xp.max(lengths)
     return space.xp.where(lengths > least, lengths, least + (least == 0)) ** -0.5
+
+
+class Solved(NamedTuple):
+    """What solves (A A^T + s I) u = b for one shift s."""
+
+    then_transposed: Callable[[Array], Array]  # b -> A^T u
+    of_product: Callable[[Array, Array | None], Array]  # e, q -> u for b = A e + q; None: no q
 
 
 class ShiftedOuterProduct:
@@ -175,30 +172,12 @@ class ShiftedOuterProduct:
     instead of random, so that the same matrix has the same factor. Where that would take a large
     share of all columns, A A^T is computed and factorised as a whole. For shifts that its rounding
     would hide it is factorised twice (`Refined`).
-
-    Parameters
-    ----------
-    whole_below : float
-        For such a shift and below, the whole matrix is known to be less work.
-
-    Attributes
-    ----------
-    order : int
-        Of the matrix.
-    trace : array
-        That of A A^T.
-    rank : int
-        Columns of the last factor; as many as the matrix has where it is taken as a whole.
-    whole_below : float
-        The same as the parameter, or the shift since then for which that was found out.
-    least_shift : float
-        Shifts below it are lost in the rounding of A. 0 where vectors have less than double
-        precision: there nothing is factorised twice.
     """
 
     def __init__(self, space: Space, A: Array, whole_below: float = 0.0) -> None:
         self.order: int = A.shape[0]
-        self.rank, self.whole_below = self.order, whole_below
+        self.rank = self.order  # columns of the last factor; all, where the matrix is taken whole
+        self.whole_below = whole_below  # for such a shift and below, the whole is less work
         self._space, self._A = space, A
         self._diagonal = space.xp.linalg.vector_norm(A, axis=1) ** 2
         self.trace = space.xp.sum(self._diagonal)
@@ -209,30 +188,36 @@ class ShiftedOuterProduct:
         # Cholesky's factorisation fails for shifts up to a third of that; for those up to all of it
         # solutions have less than three digits.
         self._hidden_below = MARGIN * EPS * float(self.trace) if precise else 0.0
+        # Shifts below it are lost in the rounding of A. 0 where vectors have less than double
+        # precision: there nothing is factorised twice.
         self.least_shift = self.order * EPS * self._hidden_below
         self._refined: Refined | None = None
 
     def solver(self, shift: float) -> Solved | None:
         """For this shift; None if rounding makes the equations singular."""
         if self.least_shift <= shift < self._hidden_below:
-            return self._finer_solver(shift)
+            self.rank = self.order
+            if self._refined is None:
+                whole = self._space.lower_product(self._A)
+                L = self._space.lower_factor(whole, self._hidden_below)
+                if L is None:
+                    return None
+                self._refined = Refined(self._space, self._A, L)
+            return self._refined.solver(shift)
         if shift < self._least:
             self._factorise(shift)
         if self._within is not None:
             solve = low_rank_solver(self._space, self._within, shift)
         else:
             solve = self._space.definite_solver(self._whole, shift)
-        return None if solve is None else SolvedAtOnce(self._A, solve)
+        if solve is None:
+            return None
+        A, solved = self._A, solve
 
-    def _finer_solver(self, shift: float) -> Solved | None:
-        self.rank = self.order
-        if self._refined is None:
-            whole = self._space.lower_product(self._A)
-            L = self._space.lower_factor(whole, self._hidden_below)
-            if L is None:
-                return None
-            self._refined = Refined(self._space, self._A, L)
-        return self._refined.solver(shift)
+        def of_product(e: Array, q: Array | None) -> Array:
+            return solved(e @ A.T if q is None else e @ A.T + q)
+
+        return Solved(lambda b: solved(b) @ A, of_product)
 
     def _factorise(self, shift: float) -> None:
         """Factorise for this shift, and for any larger one."""
@@ -291,23 +276,6 @@ def low_rank_solver(space: Space, factor: OrthogonalFactor, shift: float) -> Sol
     return solve
 
 
-@dataclass(frozen=True)
-class SolvedAtOnce:
-    """u with (A A^T + s I) u = b, by a solver b -> u."""
-
-    A: Array
-    solve: Solve
-
-    def then_transposed(self, b: Array) -> Array:
-        """A^T u."""
-        return self.solve(b) @ self.A
-
-    def of_product(self, e: Array, q: Array | None) -> Array:
-        """u for b = A e, to which q is added."""
-        b = e @ self.A.T
-        return self.solve(b if q is None else b + q)
-
-
 class Refined:
     """A A^T + s I for shifts s that the rounding of A A^T would hide.
 
@@ -324,37 +292,20 @@ class Refined:
     """
 
     def __init__(self, space: Space, A: Array, L: Array) -> None:
-        self._space, self.L, self.Q = space, L, space.lower_solve(L, A)
+        self._space, self._L, self._Q = space, L, space.lower_solve(L, A)
         eye = space.xp.eye(L.shape[0], dtype=L.dtype, device=space.device)
-        self._of_A = space.lower_product(self.Q)
+        self._of_A = space.lower_product(self._Q)
         self._of_shift = space.lower_product(space.lower_solve(L, eye))
 
-    def solver(self, shift: float) -> RefinedSolved | None:
+    def solver(self, shift: float) -> Solved | None:
         """For this shift; None where even so it is lost in rounding."""
-        G = self._of_A + shift * self._of_shift
-        solve = self._space.definite_solver(G, 0.0)
-        return None if solve is None else RefinedSolved(self._space, self.L, self.Q, solve)
+        L, Q, lower_solve = self._L, self._Q, self._space.lower_solve
+        within = self._space.definite_solver(self._of_A + shift * self._of_shift, 0.0)  # with G
+        if within is None:
+            return None
 
+        def of_product(e: Array, q: Array | None) -> Array:
+            b = Q @ e if q is None else Q @ e + lower_solve(L, q)
+            return lower_solve(L, within(b), transposed=True)
 
-@dataclass(frozen=True)
-class RefinedSolved:
-    """The same by a factor L, Q = L^-1 A, and a solver with G."""
-
-    space: Space
-    L: Array
-    Q: Array
-    solve_within: Solve
-
-    def then_transposed(self, b: Array) -> Array:
-        """A^T u."""
-        return self.solve_within(self.space.lower_solve(self.L, b)) @ self.Q
-
-    def of_product(self, e: Array, q: Array | None) -> Array:
-        """u for b = A e, to which q is added."""
-        b = self.Q @ e
-        if q is not None:
-            b = b + self.space.lower_solve(self.L, q)
-        return self.space.lower_solve(self.L, self.solve_within(b), transposed=True)
-
-
-Solved = SolvedAtOnce | RefinedSolved
+        return Solved(lambda b: within(lower_solve(L, b)) @ Q, of_product)

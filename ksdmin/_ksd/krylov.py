@@ -48,7 +48,6 @@ class Basis:
     # The largest |v_j^T H v_k - v_k^T H v_j| seen, relative to the largest entry of H_bar.
     asymmetry: float = 0.0
     finite: bool = True  # False where a product was not finite and the construction ended there
-    krylov_dim: int = 0  # the dimension of its Krylov part
     # E -> E H V, the products of combinations of the basis vectors, from what was computed.
     products: Callable[[Small], Array] | None = None
     of_matrix: bool = False  # whether it is made of the whole curvature matrix, not of products
@@ -77,65 +76,39 @@ class Basis:
 def krylov_basis(
     space: Space,
     g: Array,
-    preconditioner: Preconditioner,
-    product: Callable[[Array], Array],
+    preconditioner: Preconditioner,  # P
+    product: Callable[[Array], Array],  # v -> Hv, once for each basis vector
+    # The previous search directions, adjoined after the Krylov vectors: for this P itself must be
+    # known, not only its inverse.
     d_prev: Sequence[Array],
-    K: int,
-    enough: Callable[[Growth], bool],
+    K: int,  # the largest dimension of the Krylov part
+    enough: Callable[[Growth], bool],  # asked after each product; True ends the Krylov part
     *,
+    # Whether to ask for each product before the result of the last one reaches the host, so that a
+    # device need not wait for it. One product may then be wasted, where the space is exhausted or
+    # `enough` says so. Vectors are orthogonalised against all others.
     ahead: bool = False,
-    noise: float = 0.0,
+    noise: float = 0.0,  # the relative error of products, where it is more than rounding
+    # Makes room for the vectors, as `Rows` do. Where it is that of a run's `Workspace`, the next
+    # basis may overwrite this one.
     rows_of: Callable[[Space, Preconditioner, int], Rows] | None = None,
 ) -> Basis:
     """Construct the basis V and the curvature H_bar in its co-ordinates (Algorithm 2).
 
-    Parameters
-    ----------
-    space : Space
-        Where the vectors live.
-    g : array
-        The gradient.
-    preconditioner : Preconditioner
-        P.
-    product : callable
-        v -> Hv, called once for each basis vector: at most K + len(d_prev) times.
-    d_prev : sequence of arrays
-        The previous search directions, adjoined after the Krylov vectors: for this P itself must
-        be known, not only its inverse.
-    K : int
-        The largest dimension of the Krylov part.
-    enough : callable
-        Asked after each product; True ends the Krylov part before K.
-    ahead : bool
-        Ask for each product before the result of the last one reaches the host, so that a device
-        need not wait for it. One product may then be wasted, where the space is exhausted
-        or `enough` says so. Vectors are orthogonalised against all others.
-    noise : float
-        The relative error of products, where it is more than rounding.
-    rows_of : callable, optional
-        Makes room for the vectors, as `Rows` do. Where it is that of a run's `Workspace`, the next
-        basis may overwrite this one.
-
-    Returns
-    -------
-    Basis
-        Vectors whose remainder vanishes are left out, so that it may be smaller than asked for
-        (empty where g and all of d_prev are zero).
+    Vectors whose remainder vanishes are left out: it is empty where g and all of d_prev are zero.
     """
     K = min(K, space.n)
     capacity = K + len(d_prev)
-    rows = (rows_of or Rows)(space, preconditioner, capacity)
-    growth = Growth(rows, capacity, ahead, noise)
+    growth = Growth((rows_of or Rows)(space, preconditioner, capacity), capacity, ahead, noise)
     found = growth.begin(g)  # Alg. 2, lines 1 and 2
     while found:
         last = growth.dim + 1 == K
         found = growth.measure(product, follow=not last)  # lines 4 to 15
         if found and enough(growth):
             break
-    krylov_dim = growth.dim
     if growth.finite and d_prev:
         growth.adjoin(d_prev, product)  # line 8
-    return growth.basis(krylov_dim)
+    return growth.basis()
 
 
 class Growth:
@@ -144,18 +117,11 @@ class Growth:
     Beside the basis vectors v there are their images u = P v. The next ones come from the
     remainder of the product, r = H v - (its part in the span of all u): u = r / beta and
     v = P^-1 r / beta, where beta^2 = r^T P^-1 r.
-
-    Attributes
-    ----------
-    dim : int
-        The number of vectors measured; one that waits is in the next row.
-    finite : bool
-        Whether all products were finite.
     """
 
     def __init__(self, rows: Rows, capacity: int, ahead: bool = False, noise: float = 0.0) -> None:
         space = rows.space
-        self.dim, self.finite = 0, True
+        self.dim, self.finite = 0, True  # the vectors measured, and whether all products were
         self._space, self._rows, self._eager = space, rows, ahead
         self._orthogonality = Orthogonality(capacity, space.eps, noise)
         self._ahead: Array = None  # the waiting vector's product, if asked for already
@@ -222,7 +188,8 @@ class Growth:
         norm = _root(squared)
         if self._orthogonality.lost_by(self._H_bar, self.dim - 1, norm):
             z, norm = self._orthogonalised()
-        if not self._keeps(norm):
+        left, self._beta = self._is_left(norm), norm
+        if not left:
             return False
         rows.put(self.dim, rows.r, z, 1 / norm)
         self._across = float(space.inner(w, rows.V[self.dim, :]))
@@ -244,7 +211,8 @@ class Growth:
             rows.put(k, rows.r, z, 1 / norm if norm else 1.0)
             across = float(self._space.inner(w, rows.V[k, :]))
         self._across = across
-        return self._keeps(norm)
+        left, self._beta = self._is_left(norm), norm
+        return left
 
     def _orthogonalised(self) -> tuple[Array, float]:
         """P^-1 r and its norm, for a remainder r made orthogonal to all vectors.
@@ -292,12 +260,6 @@ class Growth:
         before = math.hypot(norm, self._largest)
         return MIN_REMAINDER * self._space.eps * before < norm < math.inf
 
-    def _keeps(self, norm: float) -> bool:
-        """Whether enough is left of a product for another vector; records its norm."""
-        left = self._is_left(norm)
-        self._beta = norm
-        return left
-
     def adjoin(self, directions: Sequence[Array], product: Callable[[Array], Array]) -> None:
         """Add the parts of the directions that lie outside the basis, with their products."""
         space, rows, k, times = self._space, self._rows, self.dim, self._rows.P.times
@@ -340,8 +302,8 @@ class Growth:
         c = -np.linalg.lstsq(self.H_bar[:k, :k], g_bar, rcond=None)[0]
         return self._space.combine(self._rows.V[:k, :], c), float(self._beta0 * c[0])
 
-    def basis(self, krylov_dim: int) -> Basis:
-        """The basis so far, with the dimension of its Krylov part."""
+    def basis(self) -> Basis:
+        """The basis so far."""
         dim, largest = self.dim, largest_entry(self.H_bar)
         g_bar = np.zeros(dim)
         g_bar[:1] = self._beta0  # the other vectors are orthogonal to it
@@ -353,10 +315,7 @@ class Growth:
             orthonormal=self._rows.P.is_identity,
             asymmetry=self._gap / largest if largest else 0.0,
             finite=self.finite,
-            krylov_dim=krylov_dim,
             products=self._products,
-            of_matrix=False,
-            factor=None,
         )
 
     def _products(self, E: Small) -> Array:
@@ -434,12 +393,7 @@ class Orthogonality:
 class Rows:
     """The vectors of a basis as rows of V, their images under P, and the last remainder r.
 
-    Attributes
-    ----------
-    V : array
-        With room for all vectors.
-    r : array
-        What of the last product lies outside the span of the images.
+    r is what of the last product lies outside the span of the images.
     """
 
     def __init__(

@@ -42,37 +42,20 @@ P = TypeVar("P", bound=Valued)
 
 
 def line_search(
-    at: Callable[[float], P],
-    slope_at: Callable[[P], float],
+    at: Callable[[float], P],  # evaluates phi(t), t > 0; the first trial is at t = 1
+    slope_at: Callable[[P], float],  # at a point of `at`; computed only where it is asked for
+    # phi(0), and the slope there, which is negative.
     value: float,
     slope: float,
     *,
-    noise: float,
-    lowest: float = -math.inf,
-    spent: Callable[[], bool] = lambda: False,
+    noise: float,  # the absolute rounding error of the values
+    lowest: float = -math.inf,  # a value at which the search has fallen far enough
+    spent: Callable[[], bool] = lambda: False,  # whether the budget of the run is used up
 ) -> tuple[P | None, float]:
-    """Find a point that satisfies the weak Wolfe conditions.
+    """A point that satisfies the weak Wolfe conditions, and its t.
 
-    Parameters
-    ----------
-    at : callable
-        Evaluates phi(t), t > 0. The first trial is at t = 1.
-    slope_at : callable
-        The slope at a point that `at` has returned; computed only where it is asked for.
-    value, slope : float
-        phi(0), and the slope there, which is negative.
-    noise : float
-        The absolute rounding error of the values.
-    lowest : float, optional
-        A value at which the search has fallen far enough.
-    spent : callable, optional
-        Whether the budget of the run is used up.
-
-    Returns
-    -------
-    point, t
-        The point and where it is. Where the trials or the budget run out, it is the best one with
-        a sufficient decrease, and None where there is none. Not finite counts as too high.
+    Where the trials or the budget run out, it is the best one with a sufficient decrease, and None
+    where there is none. Not finite counts as too high.
     """
     low, low_value, low_slope = 0.0, value, slope
     high = math.inf

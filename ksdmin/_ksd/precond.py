@@ -8,7 +8,6 @@ from functools import partial
 
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.kronecker import MEAN_SHARE, DampedFactors
-from ksdmin._problem.values import made
 
 
 @dataclass(frozen=True)
@@ -29,28 +28,14 @@ class Preconditioner:
         """P = D, or the identity."""
         if D is None:
             return IDENTITY
-        return cls(
-            lambda w: w / D, lambda v: v * D, is_diagonal=True, arrays=(D,), again=cls.diagonal
-        )
+        again = cls.diagonal
+        return cls(lambda w: w / D, lambda v: v * D, is_diagonal=True, arrays=(D,), again=again)
 
     def scaled(self, scale: Array) -> Preconditioner:
         """P times a number."""
         if self.is_diagonal and self.arrays:
             return Preconditioner.diagonal(self.arrays[0] * scale)
-        return by_inverse(lambda w: self.solve(w) / scale)
-
-
-def by_inverse(solve: Callable[[Array], Array]) -> Preconditioner:
-    """A matrix that is known by its inverse alone."""
-    return made(
-        Preconditioner,
-        solve=solve,
-        times=None,
-        is_diagonal=False,
-        is_identity=False,
-        arrays=(),
-        again=None,
-    )
+        return Preconditioner(lambda w: self.solve(w) / scale)
 
 
 def of_factors(space: Space, P: DampedFactors) -> Preconditioner:

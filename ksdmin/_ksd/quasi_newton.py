@@ -25,14 +25,10 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._ksd.factor import Factor, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.precond import IDENTITY, Preconditioner, by_inverse
+from ksdmin._ksd.precond import IDENTITY, Preconditioner
 from ksdmin._problem.arrays import EPS, Array, Entries, Small, Space
 from ksdmin._problem.user_values import counted
 from ksdmin._problem.values import changed
-
-
-def _none() -> Small:
-    return np.ones(0)
 
 
 @dataclass(frozen=True)
@@ -51,8 +47,8 @@ class Drift:
     """
 
     # What the curvature along each pair is multiplied with by now, the oldest first.
-    factors: Small = field(default_factory=_none)
-    last: Small = field(default_factory=_none)  # those of the last step alone
+    factors: Small = field(default_factory=lambda: np.ones(0))
+    last: Small = field(default_factory=lambda: np.ones(0))  # those of the last step alone
 
     def after_step(self, measured: Small, expected: Small) -> Drift:
         """After the pair (s, y) of a step, with all s_i^T y and y_i^T s of the pairs that stay."""
@@ -73,10 +69,6 @@ class Drift:
 def _median(u: Small, w: Small) -> Small:
     """The median of u, w and 1, for each entry; numpy's takes ten times as long."""
     return np.maximum(np.minimum(u, w), np.minimum(np.maximum(u, w), 1.0))
-
-
-def _nothing() -> Small:
-    return np.zeros((0, 0))
 
 
 @dataclass(frozen=True)
@@ -112,7 +104,7 @@ class QuasiNewton:
     # All s, and all y, as rows, the oldest first; each pair is scaled so that s^T y = 1.
     pairs: Entries | None = None
     # With the s as the rows of S, the y as those of Y, and R the upper triangle of S Y^T: R^-1.
-    R_inverse: Small = field(default_factory=_nothing)
+    R_inverse: Small = field(default_factory=lambda: np.zeros((0, 0)))
     scale: float = 1.0  # 1 / y^T y of the last pair
     # The curvature matrix that the pairs change, where a step computed one.
     base: Factor | None = None
@@ -130,7 +122,7 @@ class QuasiNewton:
         """P, built on the base, or on a multiple of the matrix `first`."""
         if self.pairs is None and self.base is None:
             return first
-        return by_inverse(self.inverse(space, first))
+        return Preconditioner(self.inverse(space, first))
 
     def inverse(self, space: Space, first: Preconditioner) -> Callable[[Array], Array]:
         """w -> P^-1 w; `first` is scaled by the last pair."""
@@ -141,9 +133,9 @@ class QuasiNewton:
         pairs, R_inverse = self.pairs.array, self.R_inverse
         factors = None if self.drift is None else self.drift.factors
         if self.older:
-            pairs, R_inverse = pairs[:, self.older :, :], R_inverse[self.older :, self.older :]
+            pairs = pairs[:, self.older :, :]
+            R_inverse = np.ascontiguousarray(R_inverse[self.older :, self.older :])
             factors = None if factors is None else factors[self.older :]
-        R_inverse = space.to_device(np.ascontiguousarray(R_inverse))
         start: Callable[[Array], Array]
         if self.base is not None:
             start = self.base.solve
@@ -151,7 +143,7 @@ class QuasiNewton:
             start = partial(operator.mul, self.scale)
         else:
             start = scaled_by_pair(space, pairs, first).solve
-        return Inverse(space, pairs, R_inverse, start, factors)
+        return Inverse(space, pairs, space.to_device(R_inverse), start, factors)
 
     def steepest(self, space: Space) -> float:
         """The largest curvature that is known: along an axis of the base, or along a pair."""
@@ -231,8 +223,8 @@ class QuasiNewton:
 
         Their `columns` of R may be known already, if the model does not follow a drift.
         """
-        count = int(new.shape[1])
-        keep = min(self.capacity, len(self.R_inverse) + count)
+        before, count = len(self.R_inverse), int(new.shape[1])
+        keep = min(self.capacity, before + count)
         new = new if count <= keep else new[:, count - keep :, :]
         pairs = Entries(space.rows(2, 0)) if self.pairs is None else self.pairs
         pairs, drift = pairs.followed_by(space, new, keep, self.capacity), None
@@ -242,7 +234,7 @@ class QuasiNewton:
             self,
             pairs=pairs,
             R_inverse=_bordered(self.R_inverse, columns),
-            older=max(0, self.older + keep - len(self) - count),
+            older=max(0, self.older + keep - before - count),
             scale=scale,
             drift=drift,
             solved=None,
@@ -250,15 +242,15 @@ class QuasiNewton:
 
     def _columns(self, space: Space, pairs: Array, new: Array) -> tuple[Small, Drift | None]:
         """All s^T y with the `new` y, the last ones of `pairs`; and the drift that they show."""
-        columns, count = space.gram(pairs[0, :, :], new[1, :, :]), int(new.shape[1])
+        columns = space.gram(pairs[0], new[1])
         if self.drift is None:
             return space.to_host(columns)[0], None
-        if count == 1:  # of a step
+        if new.shape[1] == 1:  # of a step
             expected = space.inner(pairs[1, :-1, :], new[0, 0, :])
             measured, known = space.to_host(columns, expected)
             return measured, self.drift.after_step(measured[:-1, 0], known)
         (measured,) = space.to_host(columns)
-        return measured, self.drift.after_basis(count, len(measured))
+        return measured, self.drift.after_basis(new.shape[1], len(measured))
 
     def with_basis(
         self, space: Space, basis: Basis, step: tuple[Array, Array] | None = None
@@ -324,7 +316,7 @@ class Inverse:
         factors: Small | None = None,
     ) -> None:
         self._inner, self._times, self._start = space.inner, space.times, start
-        self._S, self._Y, self._R_inverse = pairs[0, :, :], pairs[1, :, :], R_inverse
+        self._S, self._Y, self._R_inverse = pairs[0], pairs[1], R_inverse
         self._factors = None if factors is None else space.to_device(factors)
 
     def __call__(self, w: Array) -> Array:
@@ -353,16 +345,9 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
 
     Like SciPy's ``LbfgsInvHessProduct``, with ``todense``; but outside the span of its pairs it is
     scaled by the last one. Nothing is computed until it is used.
-
-    Parameters
-    ----------
-    model : QuasiNewton
-        With a base, or at least one pair.
-    space : Space
-        Of numpy vectors.
     """
 
-    def __init__(self, model: QuasiNewton, space: Space) -> None:
+    def __init__(self, model: QuasiNewton, space: Space) -> None:  # with a base, or pairs
         super().__init__(np.dtype(np.float64), (space.n, space.n))
         self._model, self._space = model, space
 

@@ -14,7 +14,7 @@ the host, a `Workspace` only keeps the memory for the vectors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from ksdmin._ksd.krylov import Rows, arrays
@@ -43,37 +43,6 @@ RESULTS = ("d", "s of the pair", "y of the pair", "u at the end")
 NUMBERS = ("g^T u at the end", "d^T d", "the largest of g", "d^T y", "y^T y")
 
 
-class Known(NamedTuple):
-    """What the host knows of a step's pair before the rest arrives."""
-
-    # As in `PairProducts`.
-    s2: float
-    along: float
-    y2: float
-    pairs: int  # how many the model has with it
-    # The gradient at the end of the step, and the diagonal: the next direction is made of them.
-    g: Array
-    D: Array | None
-
-
-class PendingPair:
-    """A curvature pair; a call waits for its inner products to be copied to the host."""
-
-    def __init__(self, arrival: Any, known: Known, results: Array) -> None:
-        self._arrival, self._known, self._results = arrival, known, results
-        self._pair: PairProducts | None = None
-
-    def __call__(self) -> PairProducts:
-        """The pair."""
-        if self._pair is None:
-            (s2, along, y2, pairs, g, D), results = self._known, self._results
-            numbers = self._arrival.wait()
-            solved = Solved(g, D, results[-1, :], float(numbers[0]))
-            scaled, columns = results[1:-1, None, :], numbers[-pairs:, None]
-            self._pair = PairProducts(s2, along, y2, scaled, columns, solved)
-        return self._pair
-
-
 class RecordedStep:
     """Arrays of its own for the model and the vectors of a step, and what is computed from them.
 
@@ -92,7 +61,7 @@ class RecordedStep:
         self._along = xp.zeros(2, **like)  # d^T y, y^T y
         self._at_once = space.native.Arrival(space.dtype, space.device, len(NUMBERS))
         self._later = space.native.Arrival(space.dtype, space.device, 1 + capacity)
-        self._last: PendingPair | None = None
+        self._last: Callable[[], PairProducts] | None = None
         self._recorded: dict[str, Callable[[], None]] = {}
         self._pool = space.native.new_pool() if space.remote else None
 
@@ -130,7 +99,17 @@ class RecordedStep:
         results = self.space.copy(self._results)
         slope, s2, largest, along, y2 = self._at_once.wait().tolist()
         kept = min(self._filled + 1, self.capacity)
-        self._last = PendingPair(self._later, Known(s2, along, y2, kept, g_end, D), results)
+
+        later = self._later  # `pair` must not keep this object alive, which keeps `pair`
+
+        def pair() -> PairProducts:
+            numbers = later.wait()
+            solved = Solved(g_end, D, results[-1, :], float(numbers[0]))
+            return PairProducts(
+                s2, along, y2, results[1:-1, None, :], numbers[-kept:, None], solved
+            )
+
+        self._last = cache(pair)  # the first call waits for its products to be copied to the host
         return StepProducts(slope, s2**0.5, largest, results[0, :], self._last)
 
     def _compare(self) -> None:

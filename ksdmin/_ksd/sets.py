@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from ksdmin._ksd.affordable import first_curvature_samples, matrix_fits, samples_that_fit
-from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.outcome import Outcome, Trial
 from ksdmin._ksd.rules.set_sizes import OneSet, doubled
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed
@@ -106,23 +106,21 @@ def resize_sets(
     converged_on_A = run.preset.compares and run.subsets.is_full(there.idx)
     if before.together:
         after = resize_one_set(run, evaluator, after, outcome, converged=converged_on_A)
-        sizes = after.rules.set_sizes.sizes
-        if sizes is None or sizes == before:
-            return after
-        return enlarge_sets(run, evaluator, after, before, sizes)
-    set_sizes = rules.set_sizes.after(
-        outcome,
-        stalled=rules.stall.stalled,
-        converged_on_A=converged_on_A,
-        matrix_renewed=outcome.whole_curvature
-        and state.model.base is not None
-        and rules.newton.samples is None,
-        damped=state.damping > 0,
-    )
-    if set_sizes is rules.set_sizes or set_sizes.sizes is None:
+    else:
+        set_sizes = rules.set_sizes.after(
+            outcome,
+            stalled=rules.stall.stalled,
+            converged_on_A=converged_on_A,
+            matrix_renewed=outcome.whole_curvature
+            and state.model.base is not None
+            and rules.newton.samples is None,
+            damped=state.damping > 0,
+        )
+        after = after.with_rules(set_sizes=set_sizes)
+    sizes = after.rules.set_sizes.sizes
+    if sizes is None or sizes == before:
         return after
-    after = changed(after, rules=changed(rules, set_sizes=set_sizes))
-    return enlarge_sets(run, evaluator, after, before, set_sizes.sizes)
+    return enlarge_sets(run, evaluator, after, before, sizes)
 
 
 def resize_one_set(
@@ -143,7 +141,7 @@ def resize_one_set(
     elsewhere = evaluator.value(state.here.x, state.sampling.others)
     known = rules.one_set.after(state.here.value, elsewhere)
     if not rules.stall.stalled and not known.too_small:
-        return changed(state, rules=changed(rules, one_set=known))
+        return state.with_rules(one_set=known)
     size = doubled(sizes.A, N)
     if size < N and matrix_fits(run, evaluator.traits, size):
         return _with_sizes(state, Sizes.one(size))
@@ -152,7 +150,7 @@ def resize_one_set(
 
 def _with_sizes(state: KSDState, sizes: Sizes) -> KSDState:
     set_sizes = changed(state.rules.set_sizes, sizes=sizes)
-    return changed(state, rules=changed(state.rules, set_sizes=set_sizes, one_set=OneSet()))
+    return state.with_rules(set_sizes=set_sizes, one_set=OneSet())
 
 
 def whole_sizes(run: KSDRun, traits: Traits, N: int) -> Sizes:
@@ -164,16 +162,15 @@ def enlarge_sets(
     run: KSDRun, evaluator: Evaluator, state: KSDState, before: Sizes, sizes: Sizes
 ) -> KSDState:
     """Larger sets: what failed on the smaller ones may succeed, and A has another gradient."""
-    larger, stall = run.draw(state.record.iteration + 1, sizes), state.rules.stall
+    iteration, stall = state.record.iteration + 1, state.rules.stall
+    larger = run.draw(iteration, sizes)
     if sizes.A == before.A:
-        sets = changed(larger, A=state.sets.A)
-        rules = changed(state.rules, stall=stall.cleared())
-        return changed(state, sampling=changed(state.sampling, sets=sets), rules=rules)
-    others = run.others(state.record.iteration + 1, sizes)
-    state = changed(state, sampling=changed(state.sampling, sets=larger, others=others))
+        sampling = changed(state.sampling, sets=changed(larger, A=state.sets.A))
+        return changed(state, sampling=sampling).with_rules(stall=changed(stall, count=0))
+    sampling = changed(state.sampling, sets=larger, others=run.others(iteration, sizes))
+    state = changed(state, sampling=sampling)
     if state.here.idx is larger.A:
-        rules = changed(state.rules, stall=stall.restarted(state.gradient_norm))
-        return changed(state, rules=rules)
+        return state.with_rules(stall=stall.restarted(state.gradient_norm))
     return reevaluate(run, evaluator, state, larger.A)
 
 
@@ -181,5 +178,5 @@ def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KS
     """The state at the same point for another function: of other samples, or with less rounding."""
     here = evaluator.evaluate(state.here.x, A, diagonal=state.here.diagonal is not None)
     norm = run.stationarity(here.x, here.gradient)
-    rules = changed(state.rules, stall=state.rules.stall.restarted(norm))
-    return changed(state, here=here, gradient_norm=norm, last_decrease=np.nan, rules=rules)
+    state = changed(state, here=here, gradient_norm=norm, last_decrease=np.nan)
+    return state.with_rules(stall=state.rules.stall.restarted(norm))

@@ -55,6 +55,14 @@ class SparseModel:
         self._shift = math.nan
         self._whole: Small | None = None
 
+    def bent(self, S: Small) -> SparseModel:
+        """The same: there are too many unknowns for S."""
+        return self
+
+    def unseen(self, error: float) -> list[Small]:
+        """None: the model does not know the directions that this error hides."""
+        return []
+
     def step(self, radius: float, guess: float) -> tuple[Small, float, float]:
         """The step p, the shift l, and |D p|; `guess` is the shift of the last step."""
         q = self._solved(self._r, max(guess, LEAST_SHIFT))

@@ -5,6 +5,7 @@ Also how it moves to float64, when rounding in float32 hides its steps.
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 
 from ksdmin._ksd.affordable import (
@@ -15,6 +16,7 @@ from ksdmin._ksd.affordable import (
 )
 from ksdmin._ksd.cost_model import samples_of_products
 from ksdmin._ksd.dimensions import choose_dimensions
+from ksdmin._ksd.line_search import PATIENCE
 from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.rules import Rules
@@ -27,7 +29,7 @@ from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
 from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, NewtonChoice
 from ksdmin._ksd.sets import first_sizes, reevaluate
 from ksdmin._ksd.state import KSDRun, KSDState
-from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
+from ksdmin._ksd.steps import gauss_newton
 from ksdmin._ksd.steps.levenberg_marquardt import first_fit
 from ksdmin._options import NotGiven, Options
 from ksdmin._problem.arrays import Array
@@ -55,7 +57,7 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
     off = preset.without.union(options.without)
     unit_free = traits.sum_of_squares and FitTests.are_free(options)
     if unit_free:
-        has_rows = traits.has_jacobian and GaussNewtonStep.name not in off
+        has_rows = traits.has_jacobian and gauss_newton.NAME not in off
         relative = options.gtol_rel if has_rows else max(options.gtol_rel, GTOL)
         options = replace(options, gtol=NotGiven(0.0), gtol_rel=relative)
     return KSDRun(
@@ -129,26 +131,23 @@ def first_rules(
     on, norm = run.applies, record.gradient_norm
     damped = on("damping") and sets.B is not here.idx
     return Rules(
-        damping=first_damping(run, traits, here) if damped else SearchDamping.off(),
-        forcing=Forcing() if on("forcing") else Forcing.off(),
-        width=Width() if on("width") else Width.off(),
-        set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
+        damping=first_damping(run, traits, here) if damped else SearchDamping(0.0, False),
+        forcing=Forcing() if on("forcing") else Forcing(None),
+        width=Width(wide=on("width")),
+        set_sizes=SetSizes(sizes, run.subsets.n if on("set_sizes") else None),
         one_set=OneSet(),
-        quasi_newton=QuasiNewtonChoice(record)
-        if on("quasi-newton")
-        else QuasiNewtonChoice.off(record),
+        quasi_newton=QuasiNewtonChoice(record, allowed=on("quasi-newton")),
         newton=first_newton(run, traits),
         gauss_newton=first_gauss_newton(run, traits),
         contest=Contest(),
-        finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
-        stall=Stall(norm) if on("stall") else Stall.off(norm),
+        finer_arithmetic=FinerArithmetic(allowed=on("finer_arithmetic")),
+        stall=Stall(norm, patience=PATIENCE if on("stall") else math.inf),
     )
 
 
 def first_gauss_newton(run: KSDRun, traits: Traits) -> GaussNewtonDamping:
     """On if the problem has the rows of a Jacobian, and enough of them fit into memory."""
-    rows = traits.has_jacobian and samples_that_fit(run, traits) > 0
-    return GaussNewtonDamping() if rows else GaussNewtonDamping.off()
+    return GaussNewtonDamping(allowed=traits.has_jacobian and samples_that_fit(run, traits) > 0)
 
 
 def first_newton(run: KSDRun, traits: Traits) -> NewtonChoice:
@@ -156,7 +155,7 @@ def first_newton(run: KSDRun, traits: Traits) -> NewtonChoice:
     if products_make_matrix(run, traits):
         return NewtonChoice(samples=samples_of_products(run.subsets.n or 1, run.space.n))
     fits = first_gauss_newton(run, traits).allowed or matrix_fits(run, traits)
-    return NewtonChoice() if fits else NewtonChoice.off()
+    return NewtonChoice(allowed=fits)
 
 
 def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> SearchDamping:
@@ -197,23 +196,12 @@ def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
 
 def recorded(evaluator: Evaluator, state: KSDState) -> KSDState:
     """The state with its row of the history updated to its present value."""
-    old = state.record
-    record = write_record(
-        evaluator,
-        old.iteration,
-        state.here,
-        state.gradient_norm,
-        state.sets,
-        step_norm=old.step_norm,
-        dim=old.dim,
-        inner_iterations=old.inner_iterations,
-        accepted=old.accepted,
-        kind=old.kind,
-    )
-    rules = changed(
-        state.rules,
-        quasi_newton=QuasiNewtonChoice(record, allowed=state.rules.quasi_newton.allowed),
-        gauss_newton=state.rules.gauss_newton.in_finer_arithmetic(),
+    old, norm, rules = state.record, state.gradient_norm, state.rules
+    of_step = ("step_norm", "dim", "inner_iterations", "accepted", "kind")
+    kept = {name: getattr(old, name) for name in of_step}
+    record = write_record(evaluator, old.iteration, state.here, norm, state.sets, **kept)
+    return changed(state, record=record, ledger=evaluator.ledger).with_rules(
+        quasi_newton=QuasiNewtonChoice(record, allowed=rules.quasi_newton.allowed),
+        gauss_newton=rules.gauss_newton.in_finer_arithmetic(),
         contest=Contest(),
     )
-    return changed(state, record=record, rules=rules, ledger=evaluator.ledger)

@@ -1,26 +1,23 @@
-"""A run of Krylov Subspace Descent: what stays the same, where it stands, a proposed step."""
+"""A run of Krylov Subspace Descent: what stays the same, and where it stands."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from ksdmin._ksd.dimensions import Dimensions
-from ksdmin._ksd.krylov import Basis
-from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.precond import diagonal_preconditioner
 from ksdmin._ksd.presets import Preset
 from ksdmin._ksd.quasi_newton import InverseHessian, QuasiNewton
-from ksdmin._ksd.recorded import RecordedSteps, StepProducts, Workspace
+from ksdmin._ksd.recorded import RecordedSteps, Workspace
 from ksdmin._ksd.rules import Rules
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.values import changed
-from ksdmin._run.evaluator import Evaluated, KeptFactors
+from ksdmin._run.evaluator import KeptFactors
 from ksdmin._run.fit_tests import FitTests, Held
 from ksdmin._run.run import Run, State
 
@@ -115,14 +112,15 @@ class KSDState(State):
         tests = changed(self.fit.tests, **given)
         return changed(self, fit=changed(self.fit, tests=tests, held=None, stuck=False))
 
+    def with_rules(self, **rules: Any) -> Self:
+        """The state with these rules instead of its own."""
+        return changed(self, rules=changed(self.rules, **rules))
+
     def of_another_function(self) -> Self:
         """The state after a change of the function: the model is now a preconditioner only."""
-        rules = changed(
-            self.rules,
-            stall=self.rules.stall.restarted(self.gradient_norm),
-            quasi_newton=self.rules.quasi_newton.withdrawn(),
-        )
-        return changed(super().of_another_function(), rules=rules)
+        stall = self.rules.stall.restarted(self.gradient_norm)
+        quasi_newton = self.rules.quasi_newton.withdrawn()
+        return super().of_another_function().with_rules(stall=stall, quasi_newton=quasi_newton)
 
     @property
     def tests_itself(self) -> bool:
@@ -166,62 +164,3 @@ def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]
     """
     learned = run.space.numpy and (len(state.model) or state.model.base is not None)
     return {"hess_inv": InverseHessian(state.model, run.space)} if learned else {}
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A step that a search proposes: the direction d, to the point x."""
-
-    kind: str  # the name of its kind
-    # The point, and the way to it; None where the search found nothing better.
-    x: Array
-    d: Array | None
-    # On C, as far as the search computed them.
-    value: float
-    gradient: Array | None
-    predicted: float  # the reduction of the objective of the search, without the damping
-    # The reduction of the quadratic model; NaN where no product was computed.
-    model_reduction: float
-    inner_iterations: int  # of the search
-    dim: int  # the dimension of the subspace that it searched
-    steepest: float = 0.0  # the largest curvature in there: an entry of H_bar
-    basis: Basis | None = None  # the subspace; None where no product was computed
-    # What a Gauss-Newton step leaves to the next one; None after any other step.
-    damping: NextDamping | None = None
-    # The products of the step, where they were computed all at once.
-    products: StepProducts | None = None
-    slope_is_hidden: bool = False  # whether the error of differences hides the slope along it
-
-    def products_to(self, there: Evaluated) -> StepProducts | None:
-        """`products`, if `there` is the point that the search evaluated."""
-        products = self.products
-        return products if products is None or there.gradient is self.gradient else None
-
-    @property
-    def has_factor(self) -> bool:
-        """Whether the whole curvature matrix was factorised for it."""
-        return self.basis is not None and self.basis.factor is not None
-
-    @property
-    def is_gauss_newton(self) -> bool:
-        """Whether it is a Gauss-Newton step."""
-        return self.damping is not None
-
-    @property
-    def is_of_model(self) -> bool:
-        """Whether it rests on the quasi-Newton model alone."""
-        return self.basis is None and self.damping is None
-
-    @property
-    def has_whole_curvature(self) -> bool:
-        """Whether it was made of the whole curvature."""
-        return self.damping is not None or (self.basis is not None and self.basis.of_matrix)
-
-    @property
-    def newton_reduction(self) -> float:
-        """The gain that the whole curvature predicted for its Newton step; NaN for other steps."""
-        if self.is_gauss_newton:
-            return self.model_reduction
-        if self.basis is None or not self.basis.of_matrix:
-            return math.nan
-        return self.basis.newton_decrease

@@ -15,13 +15,13 @@ from ksdmin._ksd.affordable import step_costs
 from ksdmin._ksd.chooser import proposal
 from ksdmin._ksd.cost_model import Costs, factorisation
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.outcome import Outcome, Trial
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import limits
-from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice, StepTaken
+from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice
 from ksdmin._ksd.sets import next_sets, reevaluate, resize_sets
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.kind import Turn
 from ksdmin._ksd.steps.levenberg_marquardt import fit_step
 from ksdmin._ksd.steps.quasi_newton import gradient_error
@@ -40,27 +40,40 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     if state.fit is not None:
         return fit_step(run, state, state.fit)
     with run.evaluating(state.ledger, limited=True) as evaluator:
-        turn = Turn(run, evaluator, state, step_costs(run, evaluator, state))
-        (state, trial), forecast = proposal(turn)  # Alg. 3, lines 6 to 12
-        turn = turn._replace(state=state)
+        costs = step_costs(run, evaluator, state) if state.rules.newton.allowed else None
+        turn = Turn(run, evaluator, state, costs)
+        found, forecast = proposal(turn)  # Alg. 3, lines 6 to 12
+        if found.state is not state:
+            state, turn = found.state, turn._replace(state=found.state)
+        trial = found.trial
         if trial is None:
             return changed(state, ledger=evaluator.ledger)
-        if run.sampled:  # what was found on samples must be judged first
-            evaluator.let_finish()
-        sampling = next_sets(run, state, trial) if run.sampled else state.sampling  # line 3
+        sampling = state.sampling
+        if run.sampled:
+            evaluator.let_finish()  # what was found on samples must be judged first
+            sampling = next_sets(run, state, trial)  # line 3
         there = evaluate(turn, trial, sampling.sets.A)  # lines 13, 4, 5
-        outcome = judge_step(turn, trial, value_before(turn, trial, there), there)
-        rules = note_progress(state.rules, outcome)
-        after = accept_or_refuse(run, state, trial, there, outcome, rules)
+        outcome = judge_step(turn, trial, there)
+        after = accept_or_refuse(run, state, there, outcome)
         if run.sampled:
             after = resize_sets(run, evaluator, after, sampling, outcome, there)
         if evaluator.traits.has_finer_arithmetic:
             after = refine_arithmetic(run, evaluator, state, after, outcome)
         if run.sampled:
             after = adjust_damping(state, after, outcome)
-        record = step_record(evaluator, after, trial, outcome)
-        model, choice = learn(run, state, after, record, trial, there, outcome, forecast)
-        rules = after.rules
+        record = write_record(
+            evaluator,
+            state.record.iteration + 1,
+            after.here,
+            after.gradient_norm,
+            after.sampling.sets,
+            step_norm=outcome.step_norm,
+            dim=trial.dim,
+            inner_iterations=trial.inner_iterations,
+            accepted=outcome.accepted,
+            kind=trial.kind,
+        )
+        model, choice = learn(run, state, after, record, there, outcome, forecast)
         warned = after.warned
         if trial.basis is not None and not warned:
             warned = warn_if_asymmetric(run, evaluator, trial.basis)
@@ -68,7 +81,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
             after,
             record=record,
             model=model,
-            rules=rules if choice is rules.quasi_newton else changed(rules, quasi_newton=choice),
+            rules=changed(after.rules, quasi_newton=choice),
             warned=warned,
             ledger=evaluator.ledger,
         )
@@ -81,50 +94,21 @@ def evaluate(turn: Turn, trial: Trial, A: Any) -> Evaluated:
     step from a matrix there is none until a Krylov space needs it.
     """
     run, evaluator, state, _ = turn
-    of_model, here = trial.is_of_model, state.here
+    of_model, here, gradient = trial.is_of_model, state.here, trial.gradient
     kept = here.diagonal if of_model else None
-    wanted = evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
-    missing = wanted and not of_model
-    value, gradient = trial.value, trial.gradient
+    missing = False
+    if evaluator.traits.has_diagonal and not of_model:
+        of_matrix = trial.has_factor or trial.is_gauss_newton
+        missing = not of_matrix and state.model.base is None
     of_A = state.sampling.sets.C is A or (of_model and here.idx is A)
     if of_A and gradient is not None and not missing:
-        there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=kept)
+        x, value = trial.x, trial.value
+        there = made(Evaluated, x=x, idx=A, value=value, gradient=gradient, diagonal=kept)
     else:
         there = evaluator.evaluate(trial.x, A, diagonal=missing or kept is not None)
     if not run.sampled:
         return there
     return run.confirm_on_whole_set(evaluator, there, state.first_norm)
-
-
-def rests_on_matrix(state: KSDState, trial: Trial) -> bool:
-    """Whether the step used a matrix, which has a diagonal of its own."""
-    return trial.has_factor or trial.is_gauss_newton or state.model.base is not None
-
-
-def value_before(turn: Turn, trial: Trial, there: Evaluated) -> float:
-    """The value before the step, on the samples of the value after it; NaN: not comparable."""
-    here = turn.state.here
-    if trial.d is None:
-        return there.value
-    if here.idx is there.idx:
-        return here.value
-    return turn.evaluator.value(here.x, there.idx) if turn.run.preset.compares else np.nan
-
-
-def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Outcome) -> Record:
-    """The row of this iteration in the history."""
-    return write_record(
-        evaluator,
-        state.record.iteration + 1,
-        state.here,
-        state.gradient_norm,
-        state.sampling.sets,
-        step_norm=outcome.step_norm,
-        dim=trial.dim,
-        inner_iterations=trial.inner_iterations,
-        accepted=outcome.accepted,
-        kind=trial.kind,
-    )
 
 
 def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
@@ -144,60 +128,54 @@ def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
     return True
 
 
-def judge_step(turn: Turn, trial: Trial, before: float, there: Evaluated) -> Outcome:
-    """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
+def judge_step(turn: Turn, trial: Trial, there: Evaluated) -> Outcome:
+    """The outcome of the step to `there`."""
     run, evaluator, state, costs = turn
-    here, value, actual = state.here, there.value, before - there.value
-    compared, moved = before == before, trial.d is not None
-    noise = evaluator.noise * max(abs(before), abs(value))
+    here, value, model, rounding = state.here, there.value, state.model, evaluator.noise
+    moved, new_curvature = trial.d is not None, not trial.is_of_model
+    before = here.value if moved else value
+    if moved and here.idx is not there.idx:  # on the samples of the new value; NaN: not comparable
+        before = evaluator.value(here.x, there.idx) if run.preset.compares else np.nan
+    compared, actual = before == before, before - value
+    noise = rounding * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
-    of_model, products = trial.is_of_model, trial.products and trial.products_to(there)
-    whole_curvature = not of_model and trial.has_whole_curvature
+    whole_curvature = new_curvature and trial.has_whole_curvature
     step_norm, gradient_norm, error = 0.0, np.nan, 0.0
-    if accepted and products is not None:
-        step_norm, gradient_norm = products.step_norm, products.gradient_norm
-    elif accepted:
-        step_norm = run.space.norm(trial.d) if moved else 0.0
-        gradient_norm = run.stationarity(there.x, there.gradient)
+    if accepted:
+        products = trial.products and trial.products_to(there)
+        if products is not None:
+            step_norm, gradient_norm = products.step_norm, products.gradient_norm
+        else:
+            step_norm = run.space.norm(trial.d) if moved else 0.0
+            gradient_norm = run.stationarity(there.x, there.gradient)
     if evaluator.gradient_error:
         # The last space need not have had the steepest direction in it.
-        steepest = max(trial.steepest, state.model.steepest(run.space))
+        steepest = max(trial.steepest, model.steepest(run.space))
         error = gradient_error(run, evaluator, there, steepest)
+    correction = slope_correction(run.space, here, trial, actual, there) if run.sampled else 0.0
+    rows_are_left = costs is not None and costs.rows > 0 and state.rules.gauss_newton.allowed
     return made(
         Outcome,
+        trial=trial,
         actual=actual,
-        predicted_on_C=trial.predicted,
-        model_reduction=trial.model_reduction,
-        slope_correction=slope_correction(run.space, here, trial, actual, there)
-        if run.sampled
-        else 0.0,
+        slope_correction=correction,
         noise=noise,
-        value_noise=evaluator.noise * abs(before if compared else here.value),
+        value_noise=rounding * abs(before if compared else here.value),
         gradient_noise=evaluator.gradient_error * abs(value),
         gradient_error=error,
         compared=compared,
         accepted=accepted,
         moved=moved,
-        slope_is_hidden=trial.slope_is_hidden,
-        new_curvature=not of_model,
+        new_curvature=new_curvature,
         whole_curvature=whole_curvature,
-        of_whole_curvature=whole_curvature or (of_model and state.model.base is not None),
+        of_whole_curvature=whole_curvature or not (new_curvature or model.base is None),
         without_products="krylov" in run.off,
-        last_resort=not whole_curvature and not gauss_newton_steps_are_left(turn),
-        newton_reduction=trial.newton_reduction if whole_curvature else np.nan,
-        value=value,
+        last_resort=not (whole_curvature or rows_are_left),
         work=np.nan if costs is None else work(turn, trial, costs),
-        damping=trial.damping,
         step_norm=step_norm,
         gradient_norm=gradient_norm,
         previous_gradient_norm=state.gradient_norm,
     )
-
-
-def gauss_newton_steps_are_left(turn: Turn) -> bool:
-    """Whether a Gauss-Newton step may come after this one."""
-    rows = turn.costs is not None and turn.costs.rows > 0
-    return rows and turn.state.rules.gauss_newton.allowed
 
 
 def work(turn: Turn, trial: Trial, costs: Costs) -> float:
@@ -230,18 +208,14 @@ def slope_correction(
     return float(space.inner(here.gradient, trial.d)) - slope
 
 
-def accept_or_refuse(
-    run: KSDRun,
-    state: KSDState,
-    trial: Trial,
-    there: Evaluated,
-    outcome: Outcome,
-    rules: Rules,
-) -> KSDState:
+def accept_or_refuse(run: KSDRun, state: KSDState, there: Evaluated, outcome: Outcome) -> KSDState:
     """The state at the end of the step if it is taken, or else at its start."""
+    rules = note_progress(state.rules, outcome)
     if not outcome.accepted:
         return changed(state, last_decrease=np.nan, rules=rules)
-    d_prev = (trial.d, *state.d_prev)[: run.dims.memory] if outcome.moved else state.d_prev
+    d_prev = state.d_prev
+    if outcome.moved and run.dims.memory:
+        d_prev = (outcome.trial.d, *d_prev)[: run.dims.memory]
     return changed(
         state,
         here=there,
@@ -259,23 +233,26 @@ def accept_or_refuse(
 
 def note_progress(rules: Rules, outcome: Outcome) -> Rules:
     """What the next space may be, and whether the run has stalled."""
-    gauss_newton = rules.gauss_newton.after(outcome)
+    forcing, stall = rules.forcing.after(outcome), rules.stall.after(outcome)
+    if not rules.newton.allowed:  # the usual case: there is no whole curvature
+        return changed(rules, forcing=forcing, stall=stall)
+    contest, gauss_newton = rules.contest, rules.gauss_newton.after(outcome)
     if outcome.work > 0:
-        damped = outcome.damping is not None
         gained = outcome.accepted and outcome.actual > outcome.noise
-        contest = rules.contest.after(
+        contest = contest.after(
             outcome.of_whole_curvature,
             outcome.actual if gained else 0.0,
             outcome.work,
-            damped and gauss_newton.falls,
+            outcome.trial.is_gauss_newton and gauss_newton.falls,
         )
-        rules = changed(rules, contest=contest)
+    newton = rules.newton.after(outcome)
     return changed(
         rules,
-        forcing=rules.forcing.after(outcome),
-        stall=rules.stall.after(outcome),
-        newton=rules.newton.after(outcome),
+        forcing=forcing,
+        stall=stall,
+        newton=newton,
         gauss_newton=gauss_newton,
+        contest=contest,
     )
 
 
@@ -295,7 +272,7 @@ def refine_arithmetic(
         gtol=run.gradient_target(before.first_norm),
     )
     if finer is not rules.finer_arithmetic:
-        after = changed(after, rules=changed(rules, finer_arithmetic=finer))
+        after = after.with_rules(finer_arithmetic=finer)
     if finer.due and evaluator.refine() and not evaluator.moves:
         return reevaluate(run, evaluator, after, after.here.idx)
     return after
@@ -306,12 +283,11 @@ def adjust_damping(before: KSDState, after: KSDState, outcome: Outcome) -> KSDSt
     sampled = before.curvature_is_sampled or after.curvature_is_sampled
     if not sampled or not outcome.new_curvature:  # a step of the model is not damped
         return after
-    rules = after.rules
     if limits(before.damping, outcome):  # a short step must not end the run by ftol or xtol
         after = changed(after, last_decrease=np.nan)
     if not after.curvature_is_sampled:
         return after
-    return changed(after, rules=changed(rules, damping=rules.damping.after(outcome)))
+    return after.with_rules(damping=after.rules.damping.after(outcome))
 
 
 def learn(
@@ -319,7 +295,6 @@ def learn(
     before: KSDState,
     after: KSDState,
     record: Record,
-    trial: Trial,
     there: Evaluated,
     outcome: Outcome,
     forecast: Forecast | None,
@@ -330,45 +305,25 @@ def learn(
     was not asked.
     """
     choice, old, new, model = after.rules.quasi_newton, before.here, after.here, before.model
+    trial = outcome.trial
     if not outcome.new_curvature and new.x is old.x and new.gradient is not old.gradient:
         return model, choice  # the same step again, with a finer gradient
-    same_function = new.x is not old.x and new.idx is old.idx
-    taken = made(
-        StepTaken,
-        outcome=outcome,
-        start=before.record,
-        end=record,
-        forecast=forecast,
-        same_function=same_function,
-    )
+    same = new.x is not old.x and new.idx is old.idx  # whether the step was taken on one set
+    start = before.record
     if not before.learns and not trial.has_factor and model.base is None:
-        model = learned_on_samples(run, before, trial, there)
-        of_all = same_function and run.subsets.is_full(new.idx)
-        taken = changed(taken, same_function=of_all)
-        return model, choice.on_samples(taken, paired=len(model) > 0)
+        # The products on samples teach nothing of A, but the gradients at both ends of the step do,
+        # where both are of the same A. A step that A refuses teaches nothing: a sample that can be
+        # separated sends it so far that the curvature there says nothing of the one here.
+        if outcome.moved and there.idx is old.idx and there.value < old.value:
+            model = learned_from_step(run, before, trial, there)
+        same = same and run.subsets.is_full(new.idx)
+        return model, choice.after(outcome, start, record, forecast, same, len(model) > 0)
     if trial.basis is not None:
-        pair = (trial.d, there.gradient - old.gradient) if same_function else None
+        pair = (trial.d, there.gradient - old.gradient) if same else None
         model = model.with_basis(run.space, trial.basis, pair)
-    elif same_function:
+    elif same:
         model = learned_from_step(run, before, trial, there)
-    return model, choice.after(taken)
-
-
-def learned_on_samples(
-    run: KSDRun, before: KSDState, trial: Trial, there: Evaluated
-) -> QuasiNewton:
-    """The model after a step whose curvature was of a sample, for steps that rest on it.
-
-    The products teach nothing of A, but the gradients at both ends of the step do, where both are
-    of the same A. A step that A refuses teaches nothing: a sample that can be separated sends it so
-    far that the curvature there says nothing of the one here.
-    """
-    here = before.here
-    if trial.d is None or there.idx is not here.idx:
-        return before.model
-    if not there.value < here.value:
-        return before.model
-    return learned_from_step(run, before, trial, there)
+    return model, choice.after(outcome, start, record, forecast, same)
 
 
 def learned_from_step(run: KSDRun, before: KSDState, trial: Trial, there: Evaluated) -> QuasiNewton:

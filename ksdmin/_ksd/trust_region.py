@@ -10,6 +10,7 @@ radius, within a tenth. 1 / |q| is nearly linear in l, so that a few Newton step
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,35 +30,31 @@ LEAST_SHARE = 1e-3
 Indices = npt.NDArray[np.intp]
 
 
+@dataclass(eq=False)
 class QuadraticModel:
     """A model of the value along steps p, in the variables D p and a basis of eigenvectors."""
 
-    def __init__(
-        self,
-        # Eigenvalues and slopes.
-        w: Small,
-        c: Small,
-        full: Small | None,  # the coefficients of the minimum; None where there is none
-        basis: Small,  # its columns are the eigenvectors
-        D: Small,  # the scale of each variable
-        free: Indices | None,  # the variables that may move; None: all
-    ) -> None:
-        self._w, self._c, self.full, self._basis = w, c, full, basis
-        self._D, self._free = D, free
+    # Eigenvalues and slopes.
+    w: Small
+    c: Small
+    full: Small | None  # the coefficients of the minimum; None where there is none
+    basis: Small  # its columns are the eigenvectors
+    D: Small  # the scale of each variable
+    free: Indices | None  # the variables that may move; None: all
 
     def bent(self, S: Small) -> QuadraticModel:
         """The model with p^T S p / 2 added."""
-        D, free = self._D, self._free
+        D, free = self.D, self.free
         inner = S if free is None else S[np.ix_(free, free)]
         scales = D if free is None else D[free]
         inner = inner / scales / scales[:, None]
-        H = self._basis.T @ inner @ self._basis
+        H = self.basis.T @ inner @ self.basis
         H = (H + H.T) / 2
-        H[np.diag_indices_from(H)] += self._w
+        H[np.diag_indices_from(H)] += self.w
         w, Q = np.linalg.eigh(H)
-        c = self._c @ Q
+        c = self.c @ Q
         full = -c / w if w[0] > EPS * len(w) * max(w[-1], -w[0]) else None
-        return QuadraticModel(w, c, full, self._basis @ Q, D, free)
+        return QuadraticModel(w, c, full, self.basis @ Q, D, free)
 
     def full_reduction(self, error: float, enough: float = math.inf) -> float:
         """The gain that the model predicts for its minimum; infinite if there is none.
@@ -66,30 +63,30 @@ class QuadraticModel:
         """
         if self.full is None:
             return math.inf
-        c, full = self._c, self.full
+        c, full = self.c, self.full
         if error:
-            resolved = self._w > error**2 * self._w.max()
+            resolved = self.w > error**2 * self.w.max()
             c, full = c[resolved], full[resolved]
         return -float(c.dot(full)) / 2
 
     def unseen(self, error: float) -> list[Small]:
         """The unit vectors along which this error of the Jacobian hides the slope."""
-        hidden = np.flatnonzero(self._w <= error**2 * self._w.max(initial=0.0))
-        units = np.eye(len(self._w))
+        hidden = np.flatnonzero(self.w <= error**2 * self.w.max(initial=0.0))
+        units = np.eye(len(self.w))
         return [self.in_variables(units[i]) for i in hidden]
 
     def step(self, radius: float, guess: float) -> tuple[Small, float, float]:
         """The step p, the shift l, and |D p|; `guess` is the shift of the last step."""
-        q, shift, length = within(self._w, self._c, self.full, radius, guess)
+        q, shift, length = within(self.w, self.c, self.full, radius, guess)
         return self.in_variables(q), shift, length
 
     def in_variables(self, q: Small) -> Small:
         """The step with these coefficients."""
-        scaled = self._basis.dot(q)
-        if self._free is None:
-            return np.asarray(scaled / self._D)
-        p = np.zeros_like(self._D)
-        p[self._free] = scaled / self._D[self._free]
+        scaled = self.basis.dot(q)
+        if self.free is None:
+            return np.asarray(scaled / self.D)
+        p = np.zeros_like(self.D)
+        p[self.free] = scaled / self.D[self.free]
         return p
 
 

@@ -5,9 +5,7 @@ import pytest
 from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin._ksd.dimensions import (
-    choose_dimensions,
-)
+from ksdmin._ksd.dimensions import choose_dimensions
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Space
 

@@ -3,12 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 import ksdmin
-from ksdmin._ksd import start
 from ksdmin._ksd.presets import DEFAULT, PRESETS
-from ksdmin._ksd.start import first_model
 from tests.linear_models import logistic
 
 
@@ -17,33 +14,7 @@ def separable(seed=0, samples=1000, n=50):
     rng = np.random.default_rng(seed)
     X = np.abs(rng.standard_normal((samples, n)))
     y = np.sign((X - X.mean(0)) @ rng.standard_normal(n))
-
     return {**logistic(X, y, l2=1e-8), "x0": np.zeros(n)}
-
-
-def first_models(monkeypatch, problem, x0):
-    made = []
-
-    def noted(run):
-        made.append(first_model(run))
-        return made[-1]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(start, "first_model", noted)
-        ksdmin.minimize(problem, x0, options={"maxiter": 1})
-    return made
-
-
-@pytest.mark.parametrize(
-    ("samples", "nonlinear", "followed"),
-    [(1000, False, True), (1000, True, False), (None, False, False)],
-)
-def test_only_losses_of_linear_models_are_followed(monkeypatch, samples, nonlinear, followed):
-    given = separable()
-    x0 = given.pop("x0")
-    problem = ksdmin.as_problem(**given, subsets=samples, nonlinear=nonlinear)
-    (model,) = first_models(monkeypatch, problem, x0)
-    assert (model.drift is not None) == followed
 
 
 def test_regressions_that_can_be_separated_take_fewer_passes(monkeypatch):

@@ -151,19 +151,6 @@ def test_every_step_can_be_replayed(replayed):
     assert all(state.rules.gauss_newton.last.value > 0 for state in states)
 
 
-def test_a_run_goes_on_from_a_file(tmp_path):
-    whole = ksdmin.minimize(curve(), rng=0, options=OPTIONS)
-    solver = ksdmin.Solver(curve(), rng=0, options=OPTIONS)
-    for info in solver:
-        if info.nit == 6:
-            break
-    solver.save(tmp_path / "run")
-    again = ksdmin.Solver.load(tmp_path / "run", curve())
-    for _ in again:
-        pass
-    np.testing.assert_array_equal(again.result().x, whole.x)
-
-
 def test_bounds_hold():
     problem = curve()
     n = len(problem.x0)
@@ -207,12 +194,6 @@ def test_a_run_begins_with_these_steps_only_where_they_cost_little(problem, whol
     assert bool(res.history["kind"][1] == "gauss-newton") is whole
 
 
-def test_sets_that_the_user_asks_for_stay():
-    sets = ksdmin.Subsets(60, 1.0, 20, 20)
-    res = ksdmin.minimize(curve(), subsets=sets, rng=0, options={"maxiter": 2})
-    assert (res.history["size_B"][0], res.history["size_C"][0]) == (20, 20)
-
-
 def test_blocks_of_different_residuals_take_it_together():
     model = tanh_net(1, 40, 1).double()
     x = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None]
@@ -233,11 +214,6 @@ def test_blocks_of_different_residuals_take_it_together():
     res = ksdmin.minimize(problem, rng=0, options=OPTIONS)
     assert res.fun < 1e-5
     assert res.history["dim"].max() == 1
-
-
-def test_time_is_up_within_an_iteration():
-    res = ksdmin.minimize(curve(), rng=0, options={"maxtime": 1e-9})
-    assert res.status == ksdmin.Status.MAXTIME
 
 
 def test_where_the_jacobian_is_not_finite_products_serve():

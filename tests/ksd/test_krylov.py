@@ -150,33 +150,6 @@ def test_single_precision(model):
     assert basis.asymmetry < 1e-4
 
 
-@examples
-@given(models(kinds=["definite", "semidefinite"]), st.sampled_from([0.0, 1e-3, 0.1, 1.0, 30.0]))
-def test_damped_conjugate_gradients_stay_in_the_span(model, damping):
-    """The first K iterates on (H + lambda D) d = -g, whatever lambda: the paper's claim."""
-    basis = replace(model, d_prev=[]).basis()
-    D = np.ones_like(model.g) if model.D is None else model.D
-    matrix = model.H + damping * np.linalg.norm(model.H, 2) * np.diag(D)
-    iterates = conjugate_gradients(matrix, -model.g, D, model.K)
-    assert all(outside(basis, d) < 1e-8 for d in iterates)
-
-
-def conjugate_gradients(matrix, b, D, K):
-    """At most K iterates of CG from zero, preconditioned by D, while there is anything to do."""
-    d, r = np.zeros_like(b), b
-    p, rho = r / D, r @ (r / D)
-    scale = np.linalg.norm(matrix, 2)
-    for _ in range(K):
-        bend = p @ matrix @ p
-        if bend <= 1e-12 * scale * (p @ p) or np.linalg.norm(r) <= 1e-10 * np.linalg.norm(b):
-            return
-        d = d + rho / bend * p
-        r = r - rho / bend * (matrix @ p)
-        yield d
-        rho, last = r @ (r / D), rho
-        p = r / D + rho / last * p
-
-
 # What is dropped
 
 
@@ -355,17 +328,3 @@ def test_asking_ahead_costs_few_products(model):
     if ahead.dim == plain.dim:
         assert_allclose(ahead.H_bar, plain.H_bar, rtol=0, atol=1e-6 * np.linalg.norm(plain.H_bar))
     assert len(model.products) - spent <= spent + 4
-
-
-def test_a_right_model_is_solved_well():
-    """A quadratic: the model is exact, and the second step may be as good as the first asks for."""
-    A = np.diag(np.geomspace(1, 1e4, 40))
-    res = ksdmin.minimize(
-        lambda x: x @ A @ x / 2 - x.sum(),
-        np.zeros(40),
-        jac=lambda x: A @ x - 1,
-        hessp=lambda x, p: A @ p,
-        options={"gtol": 1e-8, "pairs": 0, "without": ["width"]},
-    )
-    assert res.success
-    assert res.nit <= 6

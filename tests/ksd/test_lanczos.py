@@ -38,12 +38,6 @@ def basis(H, g, P, workspace=None, K=K):
     )
 
 
-def test_on_the_host_nothing_is_recorded():
-    _, g, D = random_problem(0, "cpu")
-    rows = Workspace().rows(Space(g), Preconditioner.diagonal(D), K)
-    assert type(rows) is Rows
-
-
 def test_with_numpy_bases_share_their_room():
     """And are the same as in room of their own, whatever was in it before."""
     workspace, space = Workspace(), Space(np.ones(300))

@@ -5,8 +5,6 @@ import pytest
 from scipy.special import expit
 
 import ksdmin
-from ksdmin._ksd.cost_model import SAMPLES_PER_UNKNOWN, Costs, samples_of_products
-from ksdmin._ksd.rules.contest import FIRST_TURN, TRIAL_SHARE, Contest
 
 M, N, L2 = 5000, 40, 1e-6
 
@@ -67,21 +65,3 @@ def test_well_scaled_features_need_no_matrix():
 )
 def test_there_is_none_where_the_user_says_so(given):
     assert "newton" not in BADLY_SCALED.run(maxiter=60, **given).kinds
-
-
-def test_a_first_matrix_costs_a_gradient_or_has_a_few_samples_for_each_unknown():
-    assert samples_of_products(100_000, 10) == 10_000
-    assert samples_of_products(5000, 100) == SAMPLES_PER_UNKNOWN * 100
-    assert samples_of_products(500, 100) == 500
-    costs = Costs(10, 100_000, 10_000, None, call_cost=0.0, of_products=True)
-    assert costs.matrix == costs.gradient
-
-
-def test_it_is_not_tried_at_once_where_other_steps_gain_nothing():
-    contest = Contest(leads=False)
-    for _ in range(2 * FIRST_TURN):
-        contest = contest.after(False, 0.0, 1.0)
-        assert contest.challenged(1e9).first_is_next
-        assert not contest.challenged(1e9, at_once=False).first_is_next
-    affordable = TRIAL_SHARE * contest.turn.work
-    assert contest.challenged(affordable, at_once=False).first_is_next

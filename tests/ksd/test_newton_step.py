@@ -92,23 +92,8 @@ def test_of_many_samples_the_matrix_is_of_a_part():
     assert res.nhev <= 4
 
 
-def test_sizes_that_the_user_asks_for_stay():
-    sets = ksdmin.Subsets(2000, 1.0, 500, 500)
-    res = ksdmin.minimize(**logistic(subsets=sets), options={"maxiter": 2})
-    assert (res.history["size_B"][0], res.history["size_C"][0]) == (500, 500)
-
-
 def test_every_step_can_be_replayed(replayed):
     replayed(rosen, np.full(6, -1.2), jac=rosen_der, hess=rosen_hess)
-
-
-def test_the_papers_algorithm_never_takes_it():
-    given = {"fun": rosen, "x0": np.full(6, -1.2), "jac": rosen_der}
-    options = ksdmin.PAPER | {"maxiter": 10}
-    dense = ksdmin.minimize(**given, hess=rosen_hess, options=options)
-    products = ksdmin.minimize(**given, hessp=rosen_hess_prod, options=options)
-    np.testing.assert_allclose(dense.x, products.x, rtol=1e-6)
-    assert dense.history["dim"][1] > 1
 
 
 def test_within_bounds_only_the_free_variables_take_part():

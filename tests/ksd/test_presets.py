@@ -1,13 +1,11 @@
 """Presets: the paper's choices and ours, and that the loop listens to them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin._ksd.presets import AS_PRINTED, PRESETS
+from ksdmin._ksd.presets import PRESETS
 from ksdmin._options import KINDS, RULES, Options, parse_options
 from ksdmin._options import PRESETS as NAMES
 from tests.linear_models import squares
@@ -91,20 +89,3 @@ def test_names_agree():
 
 
 # How the loop uses them
-
-
-def test_one_choice_can_be_exchanged(monkeypatch):
-    """The paper's algorithm, but that no step is taken."""
-    preset = replace(AS_PRINTED, accepts=lambda actual, noise: False)
-    monkeypatch.setitem(PRESETS, "paper", preset)
-    res = run(maxiter=2)
-    assert res.history["accepted"].tolist() == [True, False, False]
-    assert len(set(res.history["value"])) == 1
-
-
-def test_default_beats_the_paper_on_rosenbrock():
-    """In work, which is what the default is for."""
-    default, paper = run(50, {}, maxiter=None), run(50, maxiter=None)
-    assert default.success
-    assert paper.success
-    assert default.history[-1].passes < paper.history[-1].passes

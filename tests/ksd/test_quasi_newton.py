@@ -103,27 +103,6 @@ def test_trials_that_rounding_spoils_do_not_contradict_a_slope(noise, found):
     assert check.found is found
 
 
-@pytest.mark.parametrize("n", [10, 100])
-def test_it_saves_products(n):
-    x0 = np.full(n, 1.5)
-
-    def run(**options):
-        return ksdmin.minimize(rosen, x0, jac=rosen_der, hessp=rosen_hess_prod, options=options)
-
-    with_model, without = run(), run(pairs=0)
-    assert with_model.success
-    assert with_model.fun < 1e-8
-    assert with_model.nhev < 0.7 * without.nhev
-    assert with_model.passes < without.passes
-
-
-def test_a_step_of_the_model_says_so_in_the_history():
-    res = ksdmin.minimize(rosen, [-1.2, 1.0], jac=rosen_der, hessp=rosen_hess_prod)
-    products = np.diff(res.history["nhev"])
-    assert (products == 0).any()
-    assert (res.history["dim"][1:][products == 0] == 1).all()
-
-
 def test_a_step_of_the_model_asks_for_no_other_diagonal():
     asked = []
 

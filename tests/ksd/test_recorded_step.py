@@ -150,13 +150,6 @@ def test_a_direction_is_that_of_its_own_diagonal(same):
     assert slope == pytest.approx(float(g @ u))
 
 
-def test_on_the_host_nothing_is_recorded():
-    H = quadratic()
-    space = Space(H[0])
-    model = QuasiNewton(CAPACITY).with_pair(space, H[0], H[0])
-    assert not is_recordable(space, model)
-
-
 @on_cuda
 def test_only_small_models_of_pairs_alone_are_recorded():
     for n, drift, recorded in ((N, None, True), (N, Drift(), False), (10_000_000, None, False)):

@@ -27,20 +27,14 @@ methods = pytest.mark.parametrize("method", ["ksd", "hf"])
 # Plain functions
 
 
-@methods
-def test_a_function_with_products(replayed, method):
-    replayed(rosen, np.full(5, -1.2), **EXACT, method=method)
+SHORT = {"options": {"maxiter": 15}}
 
 
 @methods
-def test_a_function_by_differences(replayed, method):
-    """It remembers the last point that it was asked at, which saves evaluations."""
-    replayed(rosen, np.full(4, -1.2), method=method, options={"maxiter": 15})
-
-
-@methods
-def test_a_gradient_by_differences_of_products(replayed, method):
-    replayed(rosen, np.full(4, -1.2), jac=rosen_der, method=method, options={"maxiter": 15})
+@pytest.mark.parametrize("given", [EXACT, SHORT, {"jac": rosen_der, **SHORT}])
+def test_products_and_differences(replayed, method, given):
+    """By differences, it remembers the last point that it was asked at: that saves evaluations."""
+    replayed(rosen, np.full(4, -1.2), method=method, **given)
 
 
 def test_bounds(replayed):
@@ -130,10 +124,6 @@ def test_a_net_whose_arithmetic_gets_finer(replayed):
     noises = [state.ledger.problem.traits.noise or 0.0 for state in states]
     assert noises[0] > 0.0 == noises[-1]  # float64 in the end
     assert states[0].here.x.dtype != states[-1].here.x.dtype
-
-
-def test_a_net_with_the_hessian_free_method(replayed):
-    replayed(net("high"), rng=0, method="hf", options={"maxiter": 6})
 
 
 # A saddle point

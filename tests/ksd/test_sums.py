@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 from scipy.special import expit
 
 import ksdmin
@@ -101,31 +100,6 @@ def test_own_sets_are_judged_too():
     assert not accepted.all()
     assert accepted[1:].any()
     assert res.fun < fun(np.zeros(N))
-
-
-def test_few_of_many_samples_show_the_way():
-    """Beginning with the paper's sets takes more passes."""
-    draw = np.random.default_rng(0)
-    X = draw.standard_normal((400_000, 12)) * np.geomspace(1, 0.1, 12)
-    y = np.sign(X @ draw.standard_normal(12) + 0.5 * draw.standard_normal(400_000))
-
-    few, more = (
-        ksdmin.minimize(**logistic(X, y), x0=np.zeros(12), subsets=subsets, rng=0, tol=1e-6)
-        for subsets in (400_000, ksdmin.Subsets(400_000, 1.0, 0.05, 0.05))
-    )
-    assert few.success
-    assert more.success
-    assert few.history["size_B"][0] == 6320
-    np.testing.assert_allclose(few.fun, more.fun, rtol=1e-6)
-    assert few.passes < more.passes
-
-
-def test_fewer_passes_than_the_methods_of_scipy():
-    passes = max(run(rng, gtol=1e-8).passes for rng in range(2))
-    scipy = minimize(
-        fun, np.zeros(N), jac=jac, method="L-BFGS-B", options={"gtol": 1e-8, "ftol": 0}
-    )
-    assert passes < scipy.nfev  # each of which is two
 
 
 @pytest.mark.parametrize(("preset", "returns"), [(ksdmin.PAPER, True), ({}, False)])

@@ -25,19 +25,6 @@ def test_a_run_widens_its_space_unless_it_is_told_not_to(options):
     assert most <= first if options else most > first
 
 
-def test_a_wide_space_saves_passes():
-    free = ksdmin.minimize(**decades(), options={"gtol": 1e-6})
-
-    def stop(intermediate_result):
-        if intermediate_result.record.passes > free.passes / 0.7:
-            raise StopIteration
-
-    options = {"gtol": 1e-6, "without": ["width"]}
-    narrow = ksdmin.minimize(**decades(), options=options, callback=stop)
-    assert free.success
-    assert not narrow.success
-
-
 # Where every set is the whole
 
 

@@ -68,12 +68,6 @@ def test_without_damping(states_of):
     assert res.history["step_norm"][1] > 2 * damped.history["step_norm"][1]
 
 
-def test_without_damping_whatever_it_is_set_to(states_of):
-    free, _ = states_of(net(), maxiter=2, without=["damping"])
-    asked, _ = states_of(net(), maxiter=2, without=["damping"], damping=1e6)
-    assert free.history["value"].tolist() == asked.history["value"].tolist()
-
-
 def test_without_forcing_the_space_always_has_all_vectors(states_of):
     options = {"krylov_dim": 8, "memory": 0, "maxiter": 10, "pairs": 0}
     res, states = states_of(valley(), **options, without=["forcing"])

@@ -1,10 +1,7 @@
 """The rules: whatever adapts during a run, a small class each, those of one idea in a file.
 
-A rule is a frozen value with its state and its constants, and says where these come from. It has
-
-- ``first(...)`` or its constructor: the value at the start of a run,
-- ``after(outcome)``: the rule after a step (see :class:`ksdmin._ksd.outcome.Outcome`),
-- ``off(...)``: the rule that never changes anything.
+A rule is a frozen value with its state and its constants, and says where these come from. Its
+method ``after(outcome)`` is the rule after a step (see :class:`ksdmin._ksd.outcome.Outcome`).
 
 `first_rules` in ``_ksd/start.py`` is the one place where they are switched on or off: by the option
 ``without``, and by the presets. To add a rule: a file here, a field of `Rules`, a line in

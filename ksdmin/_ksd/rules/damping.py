@@ -36,11 +36,6 @@ class SearchDamping:
     initial_phase: bool = True  # whether every step so far was a good one
 
     @classmethod
-    def off(cls) -> SearchDamping:
-        """No damping, now or later."""
-        return cls(0.0, initial_phase=False)
-
-    @classmethod
     def first(cls, gradient_norm: float, x_norm: float) -> SearchDamping:
         """The damping that bounds the first step, |g| / damping, by a share of |x|, in 2-norms."""
         return cls(gradient_norm / (FIRST_REACH * x_norm) if x_norm else 0.0)
@@ -50,7 +45,7 @@ class SearchDamping:
         if not outcome.compared:
             return changed(self, initial_phase=False)
         actual, predicted = outcome.actual, outcome.model_reduction_on_new_A
-        if self.initial_phase and model_is_good(actual, predicted):
+        if self.initial_phase and predicted > 0 and actual > GOOD * predicted:
             return changed(self, value=NEGLIGIBLE * self.value)
         return SearchDamping(adjusted(self.value, actual, predicted), initial_phase=False)
 
@@ -58,9 +53,4 @@ class SearchDamping:
 def limits(damping: float, outcome: Outcome) -> bool:
     """Whether the damping noticeably kept the step short."""
     cost = damping * (outcome.step_norm * outcome.step_norm) / 2
-    return cost > NEGLIGIBLE * max(outcome.predicted_on_C, 0.0)
-
-
-def model_is_good(actual: float, predicted: float) -> bool:
-    """Whether the reduction is close enough to the model's, as Levenberg and Marquardt ask."""
-    return predicted > 0 and actual > GOOD * predicted
+    return cost > NEGLIGIBLE * max(outcome.trial.predicted, 0.0)

@@ -55,23 +55,6 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class StepTaken:
-    """What the rule looks at after a step."""
-
-    outcome: Outcome  # what the step did
-    # The rows of the history before and after it.
-    start: Record
-    end: Record
-    forecast: Forecast | None  # that of the model at the start; None if it was not asked
-    same_function: bool  # whether the step was taken, and its two values are of the same samples
-
-    @property
-    def gained(self) -> bool:
-        """Whether the value has fallen by more than its noise."""
-        return self.outcome.actual > self.outcome.noise
-
-
-@dataclass(frozen=True)
 class QuasiNewtonChoice:
     """Whether the next step may use the model alone, and how fast such a step has to be."""
 
@@ -82,11 +65,6 @@ class QuasiNewtonChoice:
     # Whether the gradient has fallen in the last step, and that was one of the model.
     falls: bool = False
     allowed: bool = True  # whether any may
-
-    @classmethod
-    def off(cls, record: Record) -> QuasiNewtonChoice:
-        """Every step has products."""
-        return cls(record, allowed=False)
 
     def foreseen(self, value: float, slope: float) -> Forecast:
         """The forecast at a point."""
@@ -118,46 +96,41 @@ class QuasiNewtonChoice:
         if self.start is None:
             return 0.0
         gone = left - here.value
-        fall = logarithm(self.start.value + gone, self.end.value + gone)
-        return fall / max(self.end.passes - self.start.passes, 1.0)
+        before, after = self.start.value + gone, self.end.value + gone
+        if not before > after > 0:
+            return 0.0
+        return math.log(before / after) / max(self.end.passes - self.start.passes, 1.0)
 
-    def after(self, step: StepTaken) -> QuasiNewtonChoice:
-        """The rule after a step in which every set has all samples."""
-        outcome = step.outcome
-        may_follow = self.allowed and step.same_function and step.gained
-        if may_follow and outcome.new_curvature:
-            may_follow = model_error(outcome.actual, outcome.model_reduction) > QUADRATIC
-        return self._informed(step, may_follow)
+    def after(
+        self,
+        outcome: Outcome,
+        # The rows of the history before and after the step.
+        start: Record,
+        end: Record,
+        forecast: Forecast | None,  # that of the model at the start; None if it was not asked
+        same: bool,  # whether the step was taken, and its two values are of the same samples
+        paired: bool | None = None,
+    ) -> QuasiNewtonChoice:
+        """The rule after a step.
 
-    def on_samples(self, step: StepTaken, *, paired: bool) -> QuasiNewtonChoice:
-        """The rule after a step on samples; `paired` says that the gradients have taught the model.
-
-        The first step on everything may rest on that, after one with products that failed, too.
+        On samples, `paired` says that the gradients have taught the model. The first step on
+        everything may rest on that, after one with products that failed, too.
         """
-        gained = step.outcome.new_curvature or step.gained
-        return self._informed(step, self.allowed and paired and gained)
-
-    def _informed(self, step: StepTaken, may_follow: bool) -> QuasiNewtonChoice:
-        start, end, same = step.start, step.end, step.same_function
-        forecast = self.forecast if step.forecast is None else step.forecast
-        if not step.outcome.new_curvature:
+        new_curvature, gained = outcome.new_curvature, outcome.actual > outcome.noise
+        if paired is not None:
+            may_follow = self.allowed and paired and (new_curvature or gained)
+        else:
+            may_follow = self.allowed and same and gained
+            if may_follow and new_curvature:
+                error = model_error(outcome.actual, outcome.trial.model_reduction)
+                may_follow = error > QUADRATIC
+        forecast = self.forecast if forecast is None else forecast
+        if not new_curvature:
             falls = same and end.gradient_norm <= start.gradient_norm
             return changed(self, forecast=forecast, may_follow=may_follow, falls=falls)
-        return made(
-            QuasiNewtonChoice,
-            end=end,
-            start=start if same else None,
-            forecast=forecast,
-            may_follow=may_follow,
-            falls=False,
-            allowed=self.allowed,
-        )
+        known = start if same else None
+        return QuasiNewtonChoice(end, known, forecast, may_follow, allowed=self.allowed)
 
     def withdrawn(self) -> QuasiNewtonChoice:
         """The next step needs products: what the rule has seen belongs to another function."""
         return QuasiNewtonChoice(self.end, allowed=self.allowed)
-
-
-def logarithm(before: float, after: float) -> float:
-    """The logarithm of before / after; 0 unless before > after > 0."""
-    return math.log(before / after) if before > after > 0 else 0.0

@@ -44,11 +44,6 @@ class SetSizes:
     sizes: Sizes | None  # None where the user draws the sets
     n: int | None  # the number of samples; None: the sizes are fixed
 
-    @classmethod
-    def off(cls, sizes: Sizes | None) -> SetSizes:
-        """The paper: the sets keep their sizes."""
-        return cls(sizes, None)
-
     def after(
         self,
         outcome: Outcome,
@@ -80,20 +75,15 @@ class SetSizes:
         A, B, C = sizes.A, sizes.B, sizes.C
         if stalled:
             return Sizes(doubled(A, n), doubled(B, n), doubled(C, n))
-        expected = outcome.predicted_on_new_A
-        if not falls_short(outcome):
+        predicted, expected = outcome.trial.predicted, outcome.predicted_on_new_A
+        if outcome.actual + outcome.noise >= MIN_REDUCTION * predicted:
             return sizes
-        due_to_slope, due_to_model = outcome.predicted_on_C - expected, expected - outcome.actual
+        due_to_slope, due_to_model = predicted - expected, expected - outcome.actual
         if due_to_slope > due_to_model:
             A = doubled(A, n)
         else:
             B, C = doubled(B, n), doubled(C, n)
         return Sizes(max(A, C), B, C)
-
-
-def falls_short(outcome: Outcome) -> bool:
-    """Whether a step has clearly gained much less than predicted."""
-    return not outcome.actual + outcome.noise >= MIN_REDUCTION * outcome.predicted_on_C
 
 
 def doubled(size: int, n: int) -> int:

@@ -49,11 +49,6 @@ class Forcing:
 
     value: float | None = LARGEST
 
-    @classmethod
-    def off(cls) -> Forcing:
-        """The paper: the space always has K vectors."""
-        return cls(None)
-
     def satisfied(self, growth: Growth) -> bool:
         """Whether the space has grown enough."""
         return self.value is not None and growth.residual() <= self.value
@@ -93,11 +88,6 @@ class Width:
     # Whether a space on samples may have more vectors than two passes pay for, and one on
     # everything no more than the run has paid for
     wide: bool = True
-
-    @classmethod
-    def off(cls) -> Width:
-        """The paper: K is fixed."""
-        return cls(wide=False)
 
     def most(self, record: Record, K: int) -> int:
         """How many vectors a space on everything may have, where the run stands at `record`."""

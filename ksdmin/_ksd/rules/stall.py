@@ -34,11 +34,6 @@ class Stall:
     count: int = 0  # iterations without progress
     patience: float = PATIENCE  # how many are too many
 
-    @classmethod
-    def off(cls, gradient_norm: float) -> Stall:
-        """A run never counts as stalled."""
-        return cls(gradient_norm, patience=math.inf)
-
     @property
     def stalled(self) -> bool:
         """Whether it is time to give up, or to change something."""
@@ -58,10 +53,6 @@ class Stall:
         count = 0 if progress else self.count + more
         return changed(self, count=count, least_gradient=min(norm, self.least_gradient))
 
-    def cleared(self) -> Stall:
-        """After a change that may bring progress: larger sets."""
-        return changed(self, count=0)
-
     def restarted(self, gradient_norm: float) -> Stall:
         """After a change of the function: other samples, or finer arithmetic."""
         return changed(self, count=0, least_gradient=gradient_norm)
@@ -73,11 +64,6 @@ class FinerArithmetic:
 
     due: bool = False  # whether the last step showed that
     allowed: bool = True  # whether the run may ask at all
-
-    @classmethod
-    def off(cls) -> FinerArithmetic:
-        """The arithmetic stays as it is."""
-        return cls(allowed=False)
 
     def after(
         self,
@@ -92,10 +78,10 @@ class FinerArithmetic:
         A step that damping kept `short_on_purpose` gains little, but shows nothing of this.
         """
         if outcome.gradient_error:
-            hidden = outcome.slope_is_hidden or gradient_hidden(outcome, gtol)
+            hidden = outcome.trial.slope_is_hidden or gradient_hidden(outcome, gtol)
         else:
             # With a margin: near the rounding itself a step is taken or refused by chance.
-            hidden = outcome.predicted_on_C <= MARGIN * outcome.value_noise
+            hidden = outcome.trial.predicted <= MARGIN * outcome.value_noise
         due = self.allowed and ((hidden and not short_on_purpose) or stalled)
         return self if due == self.due else changed(self, due=due)
 

@@ -52,11 +52,6 @@ class GaussNewtonDamping:
     # The test of convergence that held where the last step began, if any did.
     met: Met | None = None
 
-    @classmethod
-    def off(cls) -> GaussNewtonDamping:
-        """The paper: always a Krylov space."""
-        return cls(allowed=False)
-
     @property
     def rank(self) -> int | None:
         """Of the last factor; None before the first."""
@@ -84,25 +79,17 @@ class GaussNewtonDamping:
 
     def after(self, outcome: Outcome) -> GaussNewtonDamping:
         """The rule after a step."""
-        if outcome.damping is None:
+        left = outcome.trial.damping
+        if left is None:
             return self
-        return changed(
-            self,
-            last=outcome.damping,
-            falls=self.last is None or outcome.damping.value < self.last.value,
-            least=min(self.least, outcome.damping.value),
-        )
+        falls = self.last is None or left.value < self.last.value
+        return changed(self, last=left, falls=falls, least=min(self.least, left.value))
 
 
 def lowered(damping: float, gain: float) -> float:
     """The damping after a step that gained this share of the prediction."""
     gain = min(max(gain, 0.0), 1.0)
     return damping * max(LARGEST_CUT, 1 - (2 * gain - 1) ** 3)
-
-
-def raised(damping: float, growth: float) -> tuple[float, float]:
-    """The damping after a failed step, and the factor for the next failure."""
-    return damping * growth, 2 * growth
 
 
 @dataclass(frozen=True)
@@ -119,11 +106,6 @@ class NewtonChoice:
     failed: bool = False  # whether that step led nowhere: the next one has a Krylov space
     allowed: bool = True  # whether the matrix may be taken at all
     samples: int | None = None  # of the last matrix, or the first, if it is made of products
-
-    @classmethod
-    def off(cls) -> NewtonChoice:
-        """The paper: always a Krylov space."""
-        return cls(allowed=False)
 
     def next_samples(self, N: int) -> int | None:
         """How many of N samples the next matrix has, if it is made of products; None if it is not.
@@ -152,7 +134,7 @@ class NewtonChoice:
             return self
         fall = logarithmic_fall(outcome)
         if outcome.whole_curvature:
-            damped = not outcome.actual >= MIN_REDUCTION * outcome.newton_reduction
+            damped = not outcome.actual >= MIN_REDUCTION * outcome.trial.newton_reduction
             failed = not (outcome.accepted and outcome.moved)
             known = changed(self, fall=max(fall, 0.0), reused_fall=math.inf)
             return changed(known, damped=damped, failed=failed)

@@ -15,7 +15,8 @@ import numpy as np
 from ksdmin._ksd.factor import eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis, krylov_basis
 from ksdmin._ksd.line_search import MAX_FACTOR, PATIENCE
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.outcome import Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
@@ -96,7 +97,7 @@ def descend(
 
 def after_escape(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial) -> KSDState:
     """The state after the escape: what was adapted on the way to the saddle point starts again."""
-    here, rules = state.here, state.rules
+    here, rules, d = state.here, state.rules, trial.d
     there = evaluator.evaluate(trial.x, here.idx, diagonal=here.diagonal is not None)
     norm = run.stationarity(there.x, there.gradient)
     record = write_record(
@@ -109,17 +110,16 @@ def after_escape(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Tria
         dim=trial.dim,
         kind=NAME,
     )
-    return changed(
+    after = changed(
         state,
         here=there,
-        d_prev=(trial.d, *state.d_prev)[: run.dims.memory],
+        d_prev=(d, *state.d_prev)[: run.dims.memory],
         gradient_norm=norm,
         last_decrease=here.value - there.value,
         record=record,
-        rules=changed(
-            rules,
-            forcing=rules.forcing.restarted(),
-            quasi_newton=rules.quasi_newton.withdrawn(),
-            stall=rules.stall.restarted(norm),
-        ),
+    )
+    return after.with_rules(
+        forcing=rules.forcing.restarted(),
+        quasi_newton=rules.quasi_newton.withdrawn(),
+        stall=rules.stall.restarted(norm),
     )

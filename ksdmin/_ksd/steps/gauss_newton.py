@@ -31,11 +31,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from ksdmin._ksd.cost_model import Costs, MarginalGain
+from ksdmin._ksd.cost_model import MarginalGain
 from ksdmin._ksd.gauss_newton import GaussNewton
-from ksdmin._ksd.outcome import NextDamping
-from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, Met, lowered, raised
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.outcome import NextDamping, Trial
+from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, Met, lowered
+from ksdmin._ksd.state import KSDState
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._options import MethodOptions
 from ksdmin._problem.arrays import EPS, Array, Space, is_out_of_memory
@@ -49,36 +49,35 @@ log = logging.getLogger("ksdmin")
 TESTS = FitTests.of(MethodOptions())  # no tolerance is given
 
 
-class GaussNewtonStep:
-    """A step from the rows of the Jacobian; only if gradient and search use the same set."""
+NAME = "gauss-newton"
 
-    name = "gauss-newton"
 
-    def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, if the rows fit into memory."""
-        _, _, state, costs = turn
-        if costs is None or not costs.rows or state.C_is_other:
-            return None
-        return Offer(partial(self._propose, turn)) if state.rules.gauss_newton.allowed else None
+def offer(turn: Turn) -> Offer | None:
+    """A step from the rows of the Jacobian, if they fit into memory.
 
-    def _propose(self, turn: Turn) -> Proposal:
-        """The step; none if there is no Jacobian after all, or memory runs out.
+    Only if gradient and search use the same set.
+    """
+    _, _, state, costs = turn
+    if costs is None or not costs.rows or state.C_is_other:
+        return None
+    return Offer(partial(propose, turn)) if state.rules.gauss_newton.allowed else None
 
-        If memory runs out, there is none in the next iterations either. Several processes would
-        have to agree on that: there it is an error.
-        """
-        run, evaluator, state, costs = turn
-        try:
-            return gauss_newton_step(run, evaluator, state, costs)
-        except Exception as error:
-            if run.team.size > 1 or not is_out_of_memory(error):
-                raise
-        # Outside `except`, because the traceback keeps references to what was computed.
-        log.warning(
-            "out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian"
-        )
-        rules = changed(state.rules, gauss_newton=GaussNewtonDamping.off())
-        return Proposal(changed(state, rules=rules), None)
+
+def propose(turn: Turn) -> Proposal:
+    """The step; none if there is no Jacobian after all, or memory runs out.
+
+    If memory runs out, there is none in the next iterations either. Several processes would have to
+    agree on that: there it is an error.
+    """
+    try:
+        return gauss_newton_step(turn)
+    except Exception as error:
+        if turn.run.team.size > 1 or not is_out_of_memory(error):
+            raise
+    # Outside `except`, because the traceback keeps references to what was computed.
+    log.warning("out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian")
+    off = GaussNewtonDamping(allowed=False)
+    return Proposal(turn.state.with_rules(gauss_newton=off), None)
 
 
 @dataclass(frozen=True)
@@ -93,14 +92,10 @@ class Found:
     evaluations: int  # how many points were tried
 
 
-def gauss_newton_step(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
-) -> Proposal:
+def gauss_newton_step(turn: Turn) -> Proposal:
     """The step; none if there is no Jacobian after all, or if a test of convergence holds."""
-    nothing = Proposal(state, None)
-    if costs is None:
-        return nothing
-    here, space = state.here, run.space
+    run, evaluator, state, _ = turn
+    here, space, nothing = state.here, run.space, Proposal(state, None)
     free = run.movable(here)
     g = free(here.gradient)
     jacobian = evaluator.jacobian(here.x, state.sets.B)
@@ -116,7 +111,7 @@ def gauss_newton_step(
         state = with_met(state, held)
         if whole:
             return Proposal(state, None)
-    path = Path(run, evaluator, state, jacobian, equations, g, costs)
+    path = Path(turn._replace(state=state), jacobian, equations, g)
     trial = path.trial(state.rules.gauss_newton.start(equations.scale, equations.least_damping))
     if run.unit_free and whole and trial.d is None:
         held = held_at_the_end(evaluator, state, equations, g)
@@ -128,7 +123,7 @@ def gauss_newton_step(
 def with_met(state: KSDState, held: Held) -> KSDState:
     """The state, with the information that this test holds."""
     gauss_newton = changed(state.rules.gauss_newton, met=Met(state.here.x, held))
-    return changed(state, rules=changed(state.rules, gauss_newton=gauss_newton))
+    return state.with_rules(gauss_newton=gauss_newton)
 
 
 class Path:
@@ -136,20 +131,17 @@ class Path:
 
     def __init__(
         self,
-        run: KSDRun,
-        evaluator: Evaluator,
-        state: KSDState,
+        turn: Turn,
         # At the point.
         jacobian: Jacobian,
         equations: GaussNewton,
         g: Array,  # the gradient, of the variables that may move
-        costs: Costs,
     ) -> None:
-        self._run, self._evaluator, self._state = run, evaluator, state
+        self._run, self._evaluator, self._state, self._costs = turn
         self._jacobian, self._equations, self._g = jacobian, equations, g
-        self._costs, self._noise = costs, evaluator.noise * abs(state.here.value)
-        sampled = state.curvature_is_sampled and jacobian.at is not None
-        self._beyond_sample = BeyondSample(evaluator, state) if sampled else None
+        self._noise = turn.evaluator.noise * abs(turn.state.here.value)
+        sampled = turn.state.curvature_is_sampled and jacobian.at is not None
+        self._beyond_sample = beyond_sample(turn) if sampled else None
 
     def trial(self, damping: float) -> Trial:
         """The step with the first damping that lowers the loss, if any does.
@@ -169,7 +161,7 @@ class Path:
                     return self._trial(found, tried, lowered(damping, gain))
                 if not found.predicted > self._noise or evaluator.spent():
                     return self._trial(found, tried, damping)
-            damping, growth = raised(damping, growth)
+            damping, growth = damping * growth, 2 * growth
 
     def _is_far(self, x: Array) -> bool:
         """Whether a step to x is longer than the point that it starts from; never from zero."""
@@ -184,7 +176,7 @@ class Path:
         taken = lower or (as_low and self._run.space.max_abs(d) > 0)
         return made(
             Trial,
-            kind="gauss-newton",
+            kind=NAME,
             x=found.x if taken else here.x,
             d=d if taken else None,
             value=found.value if taken else here.value,
@@ -192,7 +184,6 @@ class Path:
             predicted=here.value - found.value if taken else 0.0,
             model_reduction=found.predicted,
             inner_iterations=tried,
-            dim=1,
             steepest=found.curvature,
             damping=NextDamping(damping, matrix.rank, matrix.whole_below),
         )
@@ -217,6 +208,7 @@ class Path:
         """The best of x + d and the corrected points, its value, and the number of trials."""
         x, box, lowest = self._state.here.x, self._run.box, self._state.lowest
         best, best_value, evaluations = x, math.inf, 0
+        assert self._costs is not None
         costs = self._costs.with_rank(self._equations.matrix.rank)
         start, at = self._state.here.value, self._jacobian.at
         enough = MarginalGain(self._left(), costs)
@@ -244,16 +236,12 @@ class Path:
         return (squares + self._jacobian.penalty * penalty) / 2
 
 
-class BeyondSample:
+def beyond_sample(turn: Turn) -> Callable[[Array], float]:
     """By how much the loss on all samples is above that on B, to first order around x."""
-
-    def __init__(self, evaluator: Evaluator, state: KSDState) -> None:
-        here = state.here
-        value, g = evaluator.value_and_gradient(here.x, state.sets.B)
-        self._x, self._offset, self._slope = here.x, here.value - value, here.gradient - g
-
-    def __call__(self, x: Array) -> float:
-        return self._offset + float(self._slope @ (x - self._x))
+    here = turn.state.here
+    value, g = turn.evaluator.value_and_gradient(here.x, turn.state.sets.B)
+    offset, slope = here.value - value, here.gradient - g
+    return lambda x: offset + float(slope @ (x - here.x))
 
 
 # Tests of convergence where a step begins, free of units as those of a fit (`_run/fit_tests.py`).

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.outcome import Trial
 from ksdmin._ksd.precond import Preconditioner, of_factors
 from ksdmin._ksd.rules.damping import NEGLIGIBLE
 from ksdmin._ksd.rules.quasi_newton import Forecast
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator, renewed
 
@@ -36,19 +37,6 @@ class Offer(NamedTuple):
 
     propose: Callable[[], Proposal]  # makes it
     forecast: Forecast | None = None  # what it will gain, where the kind can tell
-
-
-class Kind(Protocol):
-    """A kind of step.
-
-    Its memory (a damping, the age of a matrix, a width) is a frozen value among the rules of the
-    state, which every outcome informs.
-    """
-
-    name: str  # as in ``res.history["kind"]`` and in the option ``without``
-
-    def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind; None where none can be made here."""
 
 
 def with_factors(evaluator: Evaluator, state: KSDState) -> KSDState:

@@ -10,7 +10,7 @@ pays on other samples, those of C: one product of C says what a step is worth th
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.state import KSDRun, KSDState
@@ -27,30 +27,28 @@ from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
 
+NAME = "krylov"
 
-class KrylovStep:
-    """The paper's own kind of step; it can always be made."""
 
-    name = "krylov"
+def offer(turn: Turn) -> Offer:
+    """A step of the paper's own kind, which can always be made."""
+    return Offer(partial(propose, turn))
 
-    def offer(self, turn: Turn) -> Offer:
-        """A step of this kind."""
-        return Offer(partial(self._propose, turn))
 
-    def _propose(self, turn: Turn) -> Proposal:
-        """The step, and the state with what the preconditioner needed.
+def propose(turn: Turn) -> Proposal:
+    """The step, and the state with what the preconditioner needed.
 
-        No step if the first product is not finite: the state is broken.
-        """
-        run, evaluator, state, _ = turn
-        if evaluator.traits.has_diagonal and state.here.diagonal is None:
-            here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=True)
-            state = changed(state, here=here)
-        state = with_factors(evaluator, state)
-        basis = krylov_space(run, evaluator, state)  # Alg. 3, line 6
-        if not basis.finite and basis.dim == 0:
-            return Proposal(changed(state, broken=True), None)
-        return Proposal(state, search(turn._replace(state=state), self.name, basis))
+    No step if the first product is not finite: the state is broken.
+    """
+    run, evaluator, state, _ = turn
+    if evaluator.traits.has_diagonal and state.here.diagonal is None:
+        here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=True)
+        state = changed(state, here=here)
+    state = with_factors(evaluator, state)
+    basis = krylov_space(run, evaluator, state)  # Alg. 3, line 6
+    if not basis.finite and basis.dim == 0:
+        return Proposal(changed(state, broken=True), None)
+    return Proposal(state, search(turn._replace(state=state), NAME, basis))
 
 
 def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
@@ -61,10 +59,13 @@ def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     P = preconditioner(run, state, with_model=model_preconditions(run, state))
     free = run.movable(here)
     product = evaluator.curvature(here.x, state.sets.B)
-    wide = wide_enough(run, evaluator, state)
+    first, largest = dimensions(run, state)
+    wide = widening(run, evaluator, state, first) if first < largest else None
 
     def enough(growth: Growth) -> bool:
-        return rules.forcing.satisfied(growth) or evaluator.spent() or wide(growth)
+        if rules.forcing.satisfied(growth) or evaluator.spent():
+            return True
+        return wide is not None and wide(growth)
 
     return krylov_basis(
         run.space,
@@ -73,7 +74,7 @@ def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
         product if run.box is None else lambda v: free(product(v)),
         # A model already knows the curvature along them.
         () if state.learns or P.times is None else [free(d) for d in state.d_prev],
-        largest_dim(run, state),
+        largest,
         enough,
         # If the space will probably reach K, the device need not wait for the host.
         ahead=run.space.remote and (rules.forcing.value is None or state.curvature_is_sampled),
@@ -82,46 +83,32 @@ def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     )
 
 
-def may_widen(run: KSDRun, state: KSDState) -> bool:
-    """Whether the space may have more vectors than two passes pay for.
+def dimensions(run: KSDRun, state: KSDState) -> tuple[int, int]:
+    """K at first, and how far the space may widen beyond it.
 
-    The option krylov_dim is kept to. Nets take the same K always: wider spaces gain them nothing.
+    On samples K is what two passes pay for. The option krylov_dim is kept to. Nets take the same K
+    always: wider spaces gain them nothing.
     """
-    linear, given = not run.dims.nonlinear, run.options.krylov_dim is not None
-    known = run.subsets.n is not None and run.subsets.size_of(state.sets.B) is not None
-    return state.curvature_is_sampled and linear and not given and known
-
-
-def narrow_dim(run: KSDRun, state: KSDState) -> int:
-    """K without widening: what two passes pay for; where the curvature is of everything, all."""
+    dims, width, given = run.dims, state.rules.width, run.options.krylov_dim is not None
     if not state.curvature_is_sampled:
-        return run.dims.whole_dim
+        K = dims.whole_dim if given else width.most(state.record, dims.whole_dim)
+        return K, K
     n, B = run.subsets.n, run.subsets.size_of(state.sets.B)
-    if not may_widen(run, state) or n is None or not B:
-        return run.dims.krylov_dim
-    return min(run.dims.krylov_dim, max(1, n // B))
+    if dims.nonlinear or given or n is None or not B:
+        return dims.krylov_dim, dims.krylov_dim
+    first = min(dims.krylov_dim, max(1, n // B))
+    return first, dims.whole_dim if width.wide else first
 
 
-def largest_dim(run: KSDRun, state: KSDState) -> int:
-    """K."""
-    width = state.rules.width
-    K = run.dims.whole_dim if may_widen(run, state) and width.wide else narrow_dim(run, state)
-    if state.curvature_is_sampled or run.options.krylov_dim is not None:
-        return K
-    return width.most(state.record, K)
-
-
-def wide_enough(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Callable[[Growth], bool]:
+def widening(run: KSDRun, evaluator: Evaluator, state: KSDState, first: int) -> Widening:
     """The question whether a space should end, to be asked after each product.
 
     The rest of the step is a gradient on A and a search on C, which takes no less than a gradient
     there: so many products of B, by the sizes of the sets.
     """
-    first = narrow_dim(run, state)
-    if largest_dim(run, state) <= first:
-        return lambda growth: False
-    A, B, C = (run.subsets.size_of(s) or 1 for s in (state.here.idx, state.sets.B, state.sets.C))
-    return Widening(lambda: evaluator.curvature(state.here.x, state.sets.C), first, (A + C) / B)
+    here, sets = state.here, state.sets
+    A, B, C = (run.subsets.size_of(s) or 1 for s in (here.idx, sets.B, sets.C))
+    return Widening(lambda: evaluator.curvature(here.x, sets.C), first, (A + C) / B)
 
 
 class Widening:
@@ -139,9 +126,8 @@ class Widening:
         first: int,  # the first number of vectors
         rest: float,  # the work of the step beside its products, in products
     ) -> None:
-        self._curvature, self._first, self._rest = curvature, first, rest
+        self._product, self._first, self._rest = cache(curvature), first, rest
         self._dim, self._gain = 0, 0.0  # at the last answer
-        self._product: Callable[[Array], Array] | None = None
 
     def __call__(self, growth: Growth) -> bool:
         """Whether it should end here."""
@@ -162,8 +148,6 @@ class Widening:
         """
         if k == 0:
             return 0.0
-        if self._product is None:
-            self._product = self._curvature()
         d, slope = growth.newton_step(k)
-        curvature = float(d @ self._product(d))
+        curvature = float(d @ self._product()(d))
         return slope * slope / (2 * curvature) if slope < 0 < curvature else 0.0

@@ -50,7 +50,7 @@ from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.differences import LONGER
 from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.residuals import FEW_UNKNOWNS
-from ksdmin._problem.structure import SparseRows
+from ksdmin._problem.structure import SparseRows, Structure
 from ksdmin._problem.values import changed
 from ksdmin._result import Record, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator
@@ -71,11 +71,8 @@ MORE_EXACT = 3.0
 # Below this, products of slopes underflow.
 LEAST_SLOPE = sys.float_info.min**0.5
 NO_GRADIENT = Held(
-    Status.NOT_FINITE,
-    "The value is lower at a point near by, where the Jacobian is not finite.",
+    Status.NOT_FINITE, "The value is lower at a point near by, where the Jacobian is not finite."
 )
-
-
 BLIND = Held(
     Status.PRECISION_LOSS,
     "Finite differences change no residual, though not all are zero: rounding hides changes, or "
@@ -83,6 +80,16 @@ BLIND = Held(
 )
 
 Model = QuadraticModel | SparseModel
+
+
+class Prediction(NamedTuple):
+    """What was expected of a step."""
+
+    model: Model  # what made it
+    predicted: float  # the gain that this predicts
+    other: float  # the gain that the model predicts which differs from it by S
+    length: float  # |D p|
+    full: bool  # whether it leads to the minimum of the model
 
 
 class Tried(NamedTuple):
@@ -144,29 +151,25 @@ class Point:
     """Where a step begins: the models there."""
 
     def __init__(self, run: KSDRun, jacobian: Jacobian, here: Evaluated, fit: Fit) -> None:
-        rows = jacobian.rows
-        self.structure = rows.structure if isinstance(rows, SparseRows) else None
-        self.R: Any = rows.matrix if isinstance(rows, SparseRows) else rows
-        self.weights = rows.weights if isinstance(rows, SparseRows) else None
+        rows: Any = jacobian.rows
         self.r, self.at = jacobian.residuals, jacobian.at
         self.x, self.g, self.value, self.S = here.x, here.gradient, here.value, fit.bend
-        if self.structure is None:
-            self.lengths = np.sqrt(np.einsum("ij,ij->j", self.R, self.R))
-        else:
-            self.lengths = np.sqrt(self.R.power(2).sum(0))
+        sparse = isinstance(rows, SparseRows)
+        self.R = rows.matrix if sparse else rows
+        self.structure: Structure | None = rows.structure if sparse else None
+        self.weights = rows.weights if sparse else None
+        squares = self.R.power(2).sum(0) if sparse else np.einsum("ij,ij->j", rows, rows)
+        self.lengths = np.sqrt(squares)
         self.D = without_zeros(fit.scale if fit.scaled else np.maximum(fit.scale, self.lengths))
         self.box, self.free = run.box, None
         if run.box is not None:
             held = run.box.held(here.x, here.gradient) | (run.box.lower == run.box.upper)
             self.free = np.flatnonzero(~held) if held.any() else None
-        self._plain: GaussNewtonModel | SparseModel | None = None
 
-    @property
+    @cached_property
     def plain(self) -> GaussNewtonModel | SparseModel:
-        """The model without S, computed when it is first needed."""
-        if self._plain is None:
-            self._plain = self._model(self.r, self.free)
-        return self._plain
+        """The model without S."""
+        return self._model(self.r, self.free)
 
     def _model(self, r: Small, free: Indices | None) -> GaussNewtonModel | SparseModel:
         if self.structure is not None:
@@ -205,10 +208,6 @@ class Point:
         """The same for other variables, which may be far larger."""
         return EPS * float(np.abs(self.r) @ (abs(self.R) @ np.abs(x)))
 
-    def unseen(self, error: float) -> list[Small]:
-        """Directions along which this error of the Jacobian hides the slope; few unknowns only."""
-        return [] if isinstance(self.plain, SparseModel) else self.plain.unseen(error)
-
     def unhidden(self, after: KSDState) -> KSDState:
         """The state after a step; it is no end if D hides a column."""
         fit = after.fit
@@ -222,10 +221,7 @@ class Point:
 
     def model(self, bends: bool) -> Model:
         """The model of the next step, with S or without."""
-        return self._bent(self.plain) if bends else self.plain
-
-    def _bent(self, plain: GaussNewtonModel | SparseModel) -> Model:
-        return plain if isinstance(plain, SparseModel) else plain.bent(self.S)
+        return self.plain.bent(self.S) if bends else self.plain
 
     def within_bounds(self, p: Small, bends: bool, radius: float, shift: float) -> Small:
         """The part of p that bounds allow: the variables that do not cross one."""
@@ -244,8 +240,8 @@ class Point:
             left = radius**2 - float(((self.D * moved) ** 2).sum())
             if not free.size or not left > 0:
                 return moved
-            plain = self._model(self.r + self.R @ moved, free)
-            rest = self._bent(plain) if bends else plain
+            rest: Model = self._model(self.r + self.R @ moved, free)
+            rest = rest.bent(self.S) if bends else rest
             p = moved + rest.step(math.sqrt(left), shift)[0]
         return np.asarray(box.project(self.x + p) - self.x)
 
@@ -276,9 +272,7 @@ class Search:
         point, evaluator = self._point, self._evaluator
         model = point.model(self._bends)
         hidden = min(self._fit.tests.ftol, evaluator.noise) * abs(point.value)
-        if (
-            model.full_reduction(self._error, hidden) <= hidden
-        ):  # a test holds, and values cannot decide
+        if model.full_reduction(self._error, hidden) <= hidden:  # values cannot decide
             return self._ended(model)
         while self._radius > EPS * EPS * self._size and not evaluator.spent():
             p, shift, length = model.step(self._radius, self._shift)
@@ -301,8 +295,8 @@ class Search:
                 there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
                 if math.isfinite(self._run.space.max_abs(there.gradient)):
                     self._adapt_radius(gain, tried, length, shift)
-                    full = shift == 0
-                    return self._taken(tried, there, model, predicted, other, length, full)
+                    expected = Prediction(model, predicted, other, length, full=shift == 0)
+                    return self._taken(tried, there, expected)
                 gain, self._refused = -math.inf, True
             elif self._at_the_end(model, predicted):
                 break
@@ -371,23 +365,14 @@ class Search:
         self._radius = min(radius, length / 2)  # the full step that failed may be much shorter
         self._shift = shift / share
 
-    def _taken(
-        self,
-        tried: Tried,
-        there: Evaluated,
-        model: Model,
-        predicted: float,
-        other: float,
-        length: float,
-        full: bool,
-    ) -> KSDState:
+    def _taken(self, tried: Tried, there: Evaluated, expected: Prediction) -> KSDState:
         """The state after a step that is taken."""
-        run, state, point = self._run, self._state, self._point
+        run, state, point, fit = self._run, self._state, self._point, self._fit
+        model, predicted, other, length, full = expected
         actual = point.value - tried.value
         if self._other_is_better(predicted, other, actual):
             self._bends = not self._bends
-        size = length_of(point.D * there.x)
-        tests = self._fit.tests
+        size, tests = length_of(point.D * there.x), fit.tests
         limit = tests.ftol * abs(point.value)
         # What the error of differences hides counts until a full step was tried.
         error = self._error if full else 0.0
@@ -395,27 +380,26 @@ class Search:
         if isinstance(model, SparseModel) and length <= tests.xtol * size:
             length, full = model.full_length(self._error), True
         held = tests.of_step(actual, promised, point.value, length if full else math.inf, size)
-        if held is not None and self._error and point.unseen(self._error):
+        if held is not None and self._error and point.plain.unseen(self._error):
             held = None  # a step shows nothing of slopes that differences hide
-        held = held or self._fit.tests.of_value(tried.value)
+        held = held or tests.of_value(tried.value)
         moved = run.space.norm(there.x - point.x)
         if self._refused:  # a short step shows nothing of that
             norms = moved, run.space.norm(there.x)
-            held = held or self._fit.tests.of_step(actual, 0.0, point.value, *norms)
+            held = held or tests.of_step(actual, 0.0, point.value, *norms)
             held = NO_GRADIENT if held is not None else None
-        fit = Fit(
+        fit = changed(
+            fit,
             scale=point.D,
             radius=self._radius,
             shift=self._shift,
             bend=updated_bend(point, tried, there.gradient),
-            tests=self._fit.tests,
-            scaled=self._fit.scaled,
             bends=self._bends,
             held=held,
-            reweighting=self._fit.reweighting
-            if point.weights is None
-            else next_reweighting(point, tried, *point.weights),
+            stuck=False,
         )
+        if point.weights is not None:
+            fit = changed(fit, reweighting=next_reweighting(point, tried, *point.weights))
         norm = run.stationarity(there.x, there.gradient)
         return changed(
             state,
@@ -429,18 +413,21 @@ class Search:
 
     def _ended(self, model: Model) -> KSDState:
         """The state if no step is taken: a test holds, the budget is spent, or the run is stuck."""
-        evaluator, fit = self._evaluator, self._fit
+        evaluator, fit, point, value = self._evaluator, self._fit, self._point, self._point.value
         if evaluator.spent():
             return self._stopped(fit)
         if self._refused:
             return self._stopped(changed(fit, held=NO_GRADIENT))
-        point = self._point
-        value = point.value
         limit = fit.tests.ftol * abs(value)
         held = fit.tests.of_end(model.full_reduction(0.0, limit), value, 0.0)
-        unsure = held is None or bool(self._error and point.unseen(self._error))
+        unsure = held is None or bool(self._error and point.plain.unseen(self._error))
         if unsure and evaluator.traits.has_finer_arithmetic and evaluator.refine():
-            return self._refined()
+            # The same point with a finer Jacobian: the error of this one may be the reason.
+            old = self._state.here
+            here = evaluator.evaluate(old.x, old.idx, diagonal=False)
+            norm = self._run.stationarity(here.x, here.gradient)
+            after = self._stopped(changed(fit, bends=False))
+            return changed(after, here=here, gradient_norm=norm)
         predicted = model.full_reduction(self._error)
         held = held or fit.tests.of_end(predicted, value, 0.0) or fit.tests.of_point(point.cosine)
         share = EPS**0.5 if evaluator.gradient_error else evaluator.noise
@@ -462,7 +449,7 @@ class Search:
         if point.box is not None or not point.value > 0:
             return None
         size = max(self._size, length_of(point.r))
-        for v in point.unseen(self._error):
+        for v in point.plain.unseen(self._error):
             h = self._error * size
             while h < size / EPS and not evaluator.spent():
                 with np.errstate(all="ignore"):  # far away, residuals may be infinite
@@ -471,8 +458,8 @@ class Search:
                     tried, predicted, length = found
                     there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
                     self._radius, self._shift = length, 0.0
-                    plain = point.plain
-                    return self._taken(tried, there, plain, predicted, predicted, length, False)
+                    expected = Prediction(point.plain, predicted, predicted, length, full=False)
+                    return self._taken(tried, there, expected)
                 h *= LONGER
         return None
 
@@ -493,13 +480,6 @@ class Search:
         if not point.value - tried.value >= enough:
             return None
         return tried, predicted, abs(along / square)
-
-    def _refined(self) -> KSDState:
-        """The same point with a finer Jacobian, if the error of this one may be the reason."""
-        state, evaluator, fit = self._state, self._evaluator, self._fit
-        here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=False)
-        norm = self._run.stationarity(here.x, here.gradient)
-        return changed(self._stopped(changed(fit, bends=False)), here=here, gradient_norm=norm)
 
     def _stopped(self, fit: Fit) -> KSDState:
         state = self._state

@@ -31,36 +31,34 @@ from ksdmin._problem.subsets import Sets, Sizes
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
+NAME = "newton"
 
-class NewtonStep:
-    """A step from the whole matrix; only if gradient and search use the same samples.
 
-    On other samples the search has to find what the sample of the curvature has not seen, and a
-    wide space is better for that. If the matrix is made of products, the step has its own sets.
+def offer(turn: Turn) -> Offer | None:
+    """A step from the whole matrix, if it fits into memory.
+
+    Only if gradient and search use the same samples. On other samples the search has to find what
+    the sample of the curvature has not seen, and a wide space is better for that. If the matrix is
+    made of products, the step has its own sets.
     """
+    _, _, state, costs = turn
+    if costs is None or costs.rows or (state.C_is_other and not costs.of_products):
+        return None
+    return Offer(partial(propose, turn)) if state.rules.newton.allowed else None
 
-    name = "newton"
 
-    def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, if the matrix fits into memory."""
-        _, _, state, costs = turn
-        if costs is None or costs.rows or (state.C_is_other and not costs.of_products):
-            return None
-        allowed = state.rules.newton.allowed
-        return Offer(partial(self._propose, turn)) if allowed else None
-
-    def _propose(self, turn: Turn) -> Proposal:
-        """The step; none if no variable is free to move, or there is no matrix after all."""
-        run, evaluator, state, costs = turn
-        if costs is not None and costs.of_products:
-            state = with_own_sets(run, state)
-            turn = turn._replace(state=state)
-        basis = newton_basis(run, evaluator, state)
-        if basis is None:
-            return Proposal(state, None)
-        if not basis.finite:
-            return Proposal(changed(state, broken=True), None)
-        return Proposal(state, search(turn, self.name, basis))
+def propose(turn: Turn) -> Proposal:
+    """The step; none if no variable is free to move, or there is no matrix after all."""
+    run, evaluator, state, costs = turn
+    if costs is not None and costs.of_products:
+        state = with_own_sets(run, state)
+        turn = turn._replace(state=state)
+    basis = newton_basis(run, evaluator, state)
+    if basis is None:
+        return Proposal(state, None)
+    if not basis.finite:
+        return Proposal(changed(state, broken=True), None)
+    return Proposal(state, search(turn, NAME, basis))
 
 
 def with_own_sets(run: KSDRun, state: KSDState) -> KSDState:
@@ -74,8 +72,8 @@ def with_own_sets(run: KSDRun, state: KSDState) -> KSDState:
     assert samples is not None
     B = A if samples == N else run.draw(state.record.iteration, Sizes(N, samples, 1)).B
     sampling = changed(state.sampling, sets=Sets(A, B, A))
-    rules = changed(state.rules, newton=changed(newton, samples=samples))
-    return changed(state, sampling=sampling, rules=rules)
+    newton = changed(newton, samples=samples)
+    return changed(state, sampling=sampling).with_rules(newton=newton)
 
 
 def serves_more_steps(run: KSDRun, state: KSDState) -> bool:

@@ -7,58 +7,53 @@ this kind, so this file does little for each.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
-import numpy as np
-
 from ksdmin._ksd.line_search import contradicted, line_search
+from ksdmin._ksd.outcome import Trial
 from ksdmin._ksd.recorded import Measure, StepProducts
 from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn, first_preconditioner, preconditioner
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.box import Box
 from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
+NAME = "quasi-newton"
 
-class QuasiNewtonStep:
-    """A step from what the run has learned of the curvature."""
 
-    name = "quasi-newton"
+def offer(turn: Turn) -> Offer | None:
+    """A step from what the run has learned of the curvature, if the model leads down from here."""
+    run, _, state, _ = turn
+    if not state.model.capacity or (run.sampled and not is_of_A(run, state)):
+        return None
+    u, slope = solved(run, state)
+    if not slope > 0:
+        return None
+    forecast = state.rules.quasi_newton.foreseen(state.record.value, slope)
+    return Offer(partial(model_step, turn, u, slope), forecast)
 
-    def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, if the model leads down from here."""
-        if not self._is_learned(turn):
-            return None
-        u, slope = solved(turn.run, turn.state)
-        if not slope > 0:
-            return None
-        forecast = turn.state.rules.quasi_newton.foreseen(turn.state.record.value, slope)
-        return Offer(partial(model_step, turn, u, slope), forecast)
 
-    def _is_learned(self, turn: Turn) -> bool:
-        """Whether the model is of the function that the step lowers: on the gradient's set."""
-        run, _, state, _ = turn
-        if not run.sampled:
-            return state.model.capacity > 0
-        if not state.curvature_is_sampled or state.model.base is not None:
-            of_A = not state.C_is_other or state.rules.newton.samples is not None
-            return state.model.capacity > 0 and of_A
-        return len(state.model) > 0 and run.subsets.is_full(state.here.idx)
+def is_of_A(run: KSDRun, state: KSDState) -> bool:
+    """Whether the model is of the function that the step lowers: on the gradient's set."""
+    if not state.curvature_is_sampled or state.model.base is not None:
+        return not state.C_is_other or state.rules.newton.samples is not None
+    return len(state.model) > 0 and run.subsets.is_full(state.here.idx)
 
 
 def solved(run: KSDRun, state: KSDState) -> tuple[Array, float]:
     """P^-1 g, and the slope along it."""
-    here, known = state.here, state.model.solved
-    if known is not None and known.g is here.gradient and known.D is here.diagonal:
+    here, known, g = state.here, state.model.solved, state.here.gradient
+    if known is not None and known.g is g and known.D is here.diagonal:
         return known.u, known.slope
     if run.box is None:
-        g, solve = here.gradient, state.model.inverse(run.space, first_preconditioner(run, state))
+        u = state.model.inverse(run.space, first_preconditioner(run, state))(g)
     else:
-        g, solve = run.movable(here)(here.gradient), preconditioner(run, state).solve
-    u = solve(g)
+        g = run.movable(here)(g)
+        u = preconditioner(run, state).solve(g)
     return u, float(run.space.inner(g, u))
 
 
@@ -69,7 +64,7 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
     measure = how_measured(run, state, u) if run.space.remote else None
     check = watched_slope(run, evaluator, state, u, slope) if differenced else None
-    line = Line(run, evaluator, here, u, measure, check)
+    line = Line(evaluator, here, u, run.box, measure, check)
     there, t = line_search(
         line.at,
         line.slope_at,
@@ -81,24 +76,21 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
     )
     if there is not None and not differenced and contradicted(t, here, there, slope / 2, noise):
         there = None
-    found: Evaluated | LinePoint = here if there is None else there
     d = products = None
+    found: Evaluated | LinePoint = here
     if there is not None:
-        products = there.products
+        found, products = there, there.products
         d = there.x - here.x if products is None else products.d
     trial = made(
         Trial,
-        kind=QuasiNewtonStep.name,
+        kind=NAME,
         x=found.x,
         d=d,
         value=found.value,
         gradient=found.gradient,
         predicted=here.value - found.value,
-        model_reduction=np.nan,
         inner_iterations=int(there is not None),
-        dim=1,
         steepest=slope / run.space.norm(u) ** 2 if differenced else 0.0,  # u^T P u
-        basis=None,
         products=products,
         slope_is_hidden=check is not None and check.found,
     )
@@ -113,55 +105,46 @@ def how_measured(run: KSDRun, state: KSDState, u: Array) -> Measure | None:
     return run.recorded.measure(space, state.model, here.x, here.gradient, u, here.diagonal)
 
 
+@dataclass(slots=True, eq=False)
 class Line:
     """phi(t) = f(x - t u), projected onto the bounds."""
 
-    def __init__(
-        self,
-        run: KSDRun,
-        evaluator: Evaluator,
-        here: Evaluated,
-        u: Array,
-        measure: Measure | None,
-        check: HiddenSlope | None,
-    ) -> None:
-        self._check = check
-        self._evaluator, self._x, self._idx, self._box = evaluator, here.x, here.idx, run.box
-        self._u, self._measure = u, measure
-        traits = evaluator.traits
-        self._separate = traits.separate_gradient
-        # whether a slope is cheaper than a gradient
-        self._differenced = traits.has_projected_gradient and run.box is None
+    evaluator: Evaluator
+    here: Evaluated
+    u: Array
+    box: Box | None
+    measure: Measure | None
+    check: HiddenSlope | None
 
     def at(self, t: float) -> LinePoint:
         """Evaluate at t: the gradient along with the value, or only when the slope is needed."""
-        x, stopped = self._x - (self._u if t == 1.0 else t * self._u), None
-        if self._box is not None:
-            wanted, x = x, self._box.project(x)
+        x, idx, stopped = self.here.x - (self.u if t == 1.0 else t * self.u), self.here.idx, None
+        if self.box is not None:
+            wanted, x = x, self.box.project(x)
             stopped = x != wanted
-        if self._separate:
-            value = self._evaluator.value(x, self._idx)
-            if self._check is not None and (stopped is None or not stopped.any()):
-                self._check.note(t, value)
-            return LinePoint(x, value, None, stopped)
-        return LinePoint(x, *self._evaluator.value_and_gradient(x, self._idx), stopped)
+        if not self.evaluator.traits.separate_gradient:
+            return LinePoint(x, *self.evaluator.value_and_gradient(x, idx), stopped)
+        value = self.evaluator.value(x, idx)
+        if self.check is not None and (stopped is None or not stopped.any()):
+            self.check.note(t, value)
+        return LinePoint(x, value, None, stopped)
 
     def slope_at(self, point: LinePoint) -> float:
         """The slope of phi, without the variables that a bound has stopped."""
-        if point.gradient is None and self._differenced:
-            size = self._evaluator.space.norm(self._u)
-            row = (self._u / size)[None, :]
-            _, slopes = self._evaluator.value_and_slopes(point.x, self._idx, row)
-            return -float(slopes[0]) * size
+        evaluator, idx, box = self.evaluator, self.here.idx, self.box
         if point.gradient is None:
-            point.gradient = self._evaluator.value_and_gradient(point.x, self._idx)[1]
-        if self._measure is not None:
-            point.products = self._measure(point.x, point.gradient)
+            if evaluator.traits.has_projected_gradient and box is None:  # cheaper than a gradient
+                size = evaluator.space.norm(self.u)
+                row = (self.u / size)[None, :]
+                return -float(evaluator.value_and_slopes(point.x, idx, row)[1][0]) * size
+            point.gradient = evaluator.value_and_gradient(point.x, idx)[1]
+        if self.measure is not None:
+            point.products = self.measure(point.x, point.gradient)
             return -point.products.slope
         moving = point.gradient
-        if self._box is not None and point.stopped is not None:
-            moving = self._box.without(moving, point.stopped)
-        return -float(self._evaluator.space.inner(moving, self._u))
+        if box is not None and point.stopped is not None:
+            moving = box.without(moving, point.stopped)
+        return -float(evaluator.space.inner(moving, self.u))
 
 
 @dataclass(slots=True, eq=False)
@@ -175,6 +158,7 @@ class LinePoint:
     products: StepProducts | None = None  # of the step to it, where all are computed at once
 
 
+@dataclass(eq=False)
 class HiddenSlope:
     """Whether the error of differences hides the slope g^T u along a step -u.
 
@@ -186,36 +170,32 @@ class HiddenSlope:
     start has the slope of the function there. Where this is less than half of what the gradient
     says (as a step that does less than half of what was predicted shows a set that is too small),
     and the error of differences may be the reason, the gradient is of no use for the step.
-
-    Parameters
-    ----------
-    value, slope : float
-        The value at the start, and g^T u.
-    noise, error : float
-        The rounding error of values, and how much the slope may be off by the differences.
     """
 
-    def __init__(self, value: float, slope: float, noise: float, error: float) -> None:
-        self._value, self._slope, self._noise, self._error = value, slope, noise, error
-        self._trials: list[tuple[float, float]] = []
-        self.found = False
+    # At the start: the value, and g^T u.
+    value: float
+    slope: float
+    noise: float  # the rounding error of values
+    error: float  # how much the slope may be off by the differences
+    found: bool = False
+    trials: list[tuple[float, float]] = field(default_factory=list)
 
     def note(self, t: float, value: float) -> None:
         """A trial at x - t u."""
         if math.isfinite(value):
-            self._trials = sorted([*self._trials, (t, value)])
+            self.trials = sorted([*self.trials, (t, value)])
             self.found = self.found or self._contradicted()
 
     def _contradicted(self) -> bool:
         """Whether the two shortest trials that rounding does not spoil contradict the slope."""
-        value, slope = self._value, self._slope
-        for near, far in pairwise(self._trials):
+        value, slope = self.value, self.slope
+        for near, far in pairwise(self.trials):
             apart = far[0] - near[0]
-            if self._noise * far[0] > MIN_REDUCTION / 2 * slope * near[0] * apart:
+            if self.noise * far[0] > MIN_REDUCTION / 2 * slope * near[0] * apart:
                 continue
             secants = [(trial[1] - value) / trial[0] for trial in (near, far)]
             off = slope + (far[0] * secants[0] - near[0] * secants[1]) / apart
-            return MIN_REDUCTION * slope < off <= self._error
+            return MIN_REDUCTION * slope < off <= self.error
         return False
 
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
@@ -16,7 +16,8 @@ from ksdmin._ksd.cost_model import MATRIX_IN_GRADIENTS
 from ksdmin._ksd.factor import largest_entry
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.line_search import MAX_FACTOR, contradicted, line_search
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.outcome import Trial
+from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.kind import Turn
 from ksdmin._ksd.trust_region import length_of
 from ksdmin._problem.arrays import EPS, Array, Small
@@ -53,7 +54,10 @@ def search(turn: Turn, kind: str, basis: Basis) -> Trial:
         gram=gram,
         box=run.box,
     )
-    origin, steepest = phi.start(), largest_entry(basis.H_bar)
+    origin, steepest, slope_noise = phi.start(), largest_entry(basis.H_bar), 0.0
+    if evaluator.gradient_error:  # from rounding of the values, and from curvature
+        error = evaluator.gradient_error * max(1.0, run.space.max_abs(here.x))
+        slope_noise = error * (abs(here.value) + steepest) * whitening.gain
     if state.record.iteration == 0:
         warn_if_sum(run, state, basis, origin)
     found, iterations = bfgs(  # lines 10 and 11
@@ -61,7 +65,7 @@ def search(turn: Turn, kind: str, basis: Basis) -> Trial:
         origin,
         maxiter=run.inner_maxiter,
         noise=evaluator.noise * abs(origin.value),
-        slope_noise=slope_noise(run, evaluator, here, steepest, whitening),
+        slope_noise=slope_noise,
         lowest=state.lowest,
         enough=end_of_search(turn, basis),
         dear=first_search_limit(evaluator, state, basis.dim),
@@ -141,17 +145,6 @@ def positive_curvature(
     if not damping:
         return H_hat
     return H_hat + damping * (np.eye(basis.dim) if gram is None else gram)
-
-
-def slope_noise(
-    run: KSDRun, evaluator: Evaluator, here: Evaluated, steepest: float, whitening: Whitening
-) -> float:
-    """The error of slopes by differences: from rounding of the values, and from curvature."""
-    if not evaluator.gradient_error:
-        return 0.0
-    scale = abs(here.value) + steepest
-    error = evaluator.gradient_error * max(1.0, run.space.max_abs(here.x)) * scale
-    return error * whitening.gain
 
 
 def warn_if_sum(run: KSDRun, state: KSDState, basis: Basis, origin: SubspacePoint) -> None:
@@ -285,12 +278,10 @@ class SubspaceObjective:
         """The damping term at `c`."""
         return float(c @ self._damping_slopes(c)) / 2 if self._damping else 0.0
 
-    def _damping_slopes(self, c: Small) -> Small:
-        """damping V d, where d = V c."""
+    def _damping_slopes(self, c: Small) -> Small:  # damping V d, where d = V c
         return self._damping * (c if self._gram is None else self._gram @ c)
 
-    def _along(self, slopes: Small) -> Small:
-        """The coefficients c of a displacement d in the subspace, from its products V d."""
+    def _along(self, slopes: Small) -> Small:  # c of a displacement d = V^T c, from V d
         return slopes if self._gram is None else np.linalg.solve(self._gram, slopes)
 
     def _evaluate(self, x: Array) -> tuple[float, Array | None, Small | None]:
@@ -306,20 +297,15 @@ class SubspaceObjective:
         """The gradient of phi with respect to a; and that of f_C, if it was computed."""
         stopped = point.stopped
         slopes, g = self._slopes(point.x, point.whole_gradient, point.slopes, stopped)
-        if self._clips and stopped is not None:
-            added = self._tilt + self._damping_slopes(point.c)
-            slopes = slopes + self._moving(added, stopped)
+        if self._clips and stopped is not None and self._box is not None:
+            added = self._along(self._tilt + self._damping_slopes(point.c))
+            d = self._evaluator.space.combine(self._basis.V, added)
+            slopes = slopes + self._along_basis(self._box.without(d, stopped))
         elif self._damping:
             slopes = slopes + self._tilt + self._damping_slopes(point.c)
         else:
             slopes = slopes + self._tilt
         return self._whitening.gradient(slopes), g
-
-    def _moving(self, slopes: Small, stopped: Array) -> Small:
-        """Slopes along the rows of V, without the variables that a bound has stopped."""
-        assert self._box is not None
-        d = self._evaluator.space.combine(self._basis.V, self._along(slopes))
-        return self._along_basis(self._box.without(d, stopped))
 
     def _along_basis(self, u: Array) -> Small:
         """The products of a vector with the rows of V."""
@@ -366,32 +352,21 @@ class SubspacePoint:
 # The inner search: BFGS
 
 
-class Point(Protocol):
-    """Where phi has been evaluated; the gradient may be computed only when it is needed."""
-
-    a: Small
-    value: float
-
-    @property
-    def gradient(self) -> Small:
-        """The gradient of phi."""
-
-
-P = TypeVar("P", bound=Point)
-
-
 def bfgs(
-    at: Callable[[Small], P],
-    start: P,
+    at: Callable[[Small], SubspacePoint],  # evaluates phi
+    start: SubspacePoint,  # with finite value and gradient
     *,
     maxiter: int,
-    noise: float,
-    slope_noise: float = 0.0,
-    lowest: float = -np.inf,
+    noise: float,  # the absolute rounding error of the values
+    slope_noise: float = 0.0,  # the absolute error of the gradient, where it is got by differences
+    lowest: float = -np.inf,  # a value at which the search has fallen far enough
+    # (predicted, gained) -> whether to stop, from the reduction that the model predicts for the
+    # next iteration and the one gained so far.
     enough: Callable[[float, float], bool] = lambda predicted, gained: False,
-    spent: Callable[[], bool] = lambda: False,
+    spent: Callable[[], bool] = lambda: False,  # whether the budget of the run is used up
+    # Whether the search has cost so much that it should end once it has found anything.
     dear: Callable[[], bool] | None = None,
-) -> tuple[P, int]:
+) -> tuple[SubspacePoint, int]:
     """Minimise within the subspace: few variables, a noisy objective, expensive evaluations.
 
     Problem: minimise phi(a) over a in R^m, from a point where phi and its gradient are known, m
@@ -403,34 +378,7 @@ def bfgs(
     gradient has vanished, when the reduction that its model predicts is lost in the noise, when
     `enough` says that more would gain too little, or after `maxiter` iterations.
 
-    Parameters
-    ----------
-    at : callable
-        Evaluates phi: ``at(a) -> Point``.
-    start : Point
-        Where to start, with finite value and gradient.
-    maxiter : int
-        The largest number of iterations.
-    noise : float
-        The absolute rounding error of the values.
-    slope_noise : float, optional
-        The absolute error of the gradient, where it is got by differences.
-    lowest : float, optional
-        A value at which the search has fallen far enough.
-    enough : callable, optional
-        ``enough(predicted, gained)``: whether to stop, from the reduction that the model predicts
-        for the next iteration and the one gained so far.
-    spent : callable, optional
-        Whether the budget of the run is used up.
-    dear : callable, optional
-        Whether the search has cost so much that it should end once it has found anything.
-
-    Returns
-    -------
-    Point
-        The best point found: `start` itself where nothing better was.
-    int
-        The number of iterations.
+    Returns the best point, `start` itself where nothing better was, and the number of iterations.
     """
     here, inverse, fresh = start, np.eye(len(start.a)), True
     g = start.gradient
@@ -444,7 +392,15 @@ def bfgs(
         ended = spent if dear is None or here is start else lambda: spent() or dear()
         if here.value <= lowest or ended() or enough(predicted, gained):
             return here, iteration
-        there, t = search_along(at, here, p, slope, noise, lowest, ended)
+        there, t = line_search(
+            lambda t, a=here.a, p=p: at(a + t * p),  # type: ignore[misc]
+            lambda point, p=p: float(point.gradient.dot(p)),  # type: ignore[misc]
+            here.value,
+            slope,
+            noise=noise,
+            lowest=lowest,
+            spent=ended,
+        )
         exact = iteration == 0 and not slope_noise
         if exact and there is not None and contradicted(t, start, there, predicted, noise):
             return start, 0
@@ -461,27 +417,6 @@ def bfgs(
         else:  # discard the approximation, and try steepest descent once
             inverse, fresh = np.eye(len(g)), True
     return here, maxiter
-
-
-def search_along(
-    at: Callable[[Small], P],
-    here: P,
-    p: Small,
-    slope: float,
-    noise: float,
-    lowest: float,
-    spent: Callable[[], bool],
-) -> tuple[P | None, float]:
-    """A better point along p from `here`, and how far it is; None if there is none."""
-    return line_search(
-        lambda t: at(here.a + t * p),
-        lambda point: float(point.gradient.dot(p)),
-        here.value,
-        slope,
-        noise=noise,
-        lowest=lowest,
-        spent=spent,
-    )
 
 
 def update(inverse: Small, s: Small, y: Small) -> Small:
