@@ -136,8 +136,7 @@ def _parabola(start: Sample, middle: Sample, end: Sample) -> Any:
 def slopes_along(fun: Function, x: Array, V: Array, f0: Any, scheme: str, space: Space) -> Small:
     """The derivatives along the rows of `V` only: as many evaluations as there are rows."""
     h = space.eps ** STEP_POWER[scheme] * max(1.0, space.max_abs(x))
-    slopes = (slope(fun, x, V[k, :], h, lambda: f0, scheme) for k in range(V.shape[0]))
-    return np.array([float(each) for each in slopes])  # on a device the values may be arrays
+    return np.array([slope(fun, x, V[k, :], h, lambda: f0, scheme) for k in range(V.shape[0])])
 
 
 def product(

@@ -348,8 +348,8 @@ class FunctionProblem(CountingProblem):
                 self._watch()
             self._counts.nfev += 1
             value = self._returned(self._fun, at, idx=idx)
-            if self._jac == "cs":
-                return value
+            if self._jac == "cs":  # on the host, where the differences are taken
+                return value.item() if hasattr(value, "item") else value
             refuse_coarse(value, self._space.eps)
             return as_scalar(value, "fun")
 
