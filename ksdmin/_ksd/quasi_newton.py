@@ -242,7 +242,7 @@ class QuasiNewton:
 
     def _columns(self, space: Space, pairs: Array, new: Array) -> tuple[Small, Drift | None]:
         """All s^T y with the `new` y, the last ones of `pairs`; and the drift that they show."""
-        columns = space.gram(pairs[0], new[1])
+        columns = space.gram(pairs[0, :, :], new[1, :, :])
         if self.drift is None:
             return space.to_host(columns)[0], None
         if new.shape[1] == 1:  # of a step
@@ -316,7 +316,7 @@ class Inverse:
         factors: Small | None = None,
     ) -> None:
         self._inner, self._times, self._start = space.inner, space.times, start
-        self._S, self._Y, self._R_inverse = pairs[0], pairs[1], R_inverse
+        self._S, self._Y, self._R_inverse = pairs[0, :, :], pairs[1, :, :], R_inverse
         self._factors = None if factors is None else space.to_device(factors)
 
     def __call__(self, w: Array) -> Array:
