@@ -116,53 +116,50 @@ log = logging.getLogger("ksdmin")
 
 
 class Keeper:
-    """Decides when the checkpoint of a run is written, if the run has one and this process does."""
+    """Decides when the checkpoint of a run is written."""
 
     def __init__(
         self,
-        run: Run,
+        path: Path,  # of the file
+        every: float,  # after how many iterations, or seconds
         write: Callable[[Path], None],  # writes a file
         *,
         begun: bool,  # whether the run has been saved before
     ) -> None:
-        path, self._every = run.options.checkpoint, run.options.checkpoint_every
-        self._path = Path(path) if path is not None and run.team.is_first else None
-        self._write, self._begun, self._said = write, begun, False
+        self._path, self._every, self._write = path, every, write
+        self._begun, self._said = begun, False
         self._iterations, self._written = 0, time.monotonic()
 
     def at_start(self) -> None:
         """Write the first file; if that fails, the run does not begin."""
-        if self._path is not None:
-            self._write(self._path)
+        self._write(self._path)
         self._begun = True
 
     def after_iteration(self, *, ended: bool) -> None:
         """Write a file if one is due."""
-        if self._path is None:
-            return
         self._iterations += 1
         of_seconds = not isinstance(self._every, int)
         passed = time.monotonic() - self._written if of_seconds else self._iterations
         if ended or passed >= self._every:
-            self._try(self._path)
+            self._try()
 
     def before_exception(self) -> None:
         """An exception is about to end the run."""
-        if self._begun and self._path is not None:
-            self._try(self._path)
+        if self._begun:
+            self._try()
 
-    def _try(self, path: Path) -> None:
+    def _try(self) -> None:
         """Write a file; if that fails, the run goes on."""
         self._iterations = 0
         try:
-            self._write(path)
+            self._write(self._path)
         except Exception as error:  # a full disk, or another file in its place
-            log.warning("the checkpoint %s was not written: %s", path, error)
+            log.warning("the checkpoint %s was not written: %s", self._path, error)
             if not self._said:
                 self._said = True
                 warnings.warn(
-                    f"The checkpoint {path} cannot be written ({error}); the run goes on, and "
-                    "tries again when the next one is due",
+                    f"The checkpoint {self._path} cannot be written ({error}); the run goes on, "
+                    "and tries again when the next one is due",
                     OptimizeWarning,
                     stacklevel=frames_to_the_user(),
                 )

@@ -102,6 +102,8 @@ class Budget:
 
     def check(self) -> None:
         """Raise `Halt` if no further evaluation may begin."""
+        if not self.agrees and not self.interrupt.asked and self.maxtime == math.inf:
+            return  # the usual case
         status = self.over
         if status is not None:
             raise Halt(status)

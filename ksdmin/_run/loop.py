@@ -156,7 +156,10 @@ class Loop:
         self._cut: tuple[Status, Ledger] | None = None  # ended by an exception
         self._halted: Ledger | None = None  # what an abandoned step had spent and found
         self._seen = False  # whether the observer has seen `state`, in all processes
-        self._keeper = Keeper(run, self._write, begun=state is not None)
+        self._keeper: Keeper | None = None
+        path, every = run.options.checkpoint, run.options.checkpoint_every
+        if path is not None and run.team.is_first:
+            self._keeper = Keeper(Path(path), every, self._write, begun=state is not None)
 
     def __setstate__(self, content: dict[str, Any]) -> None:
         """Restore a copy, whose problem has to watch the clock again."""
@@ -208,11 +211,12 @@ class Loop:
                     self.state = state = self._moved(after) if refined else after
                     self._seen = False
                 goes_on = goes_on and self._see(state)
-            self._keeper.after_iteration(ended=not goes_on)
+            if self._keeper is not None:
+                self._keeper.after_iteration(ended=not goes_on)
             return state.record is not before
         except Halt as halt:
             self.status, self._halted = halt.status, vars(halt).pop(LEDGER, None)
-            if self.state is not None:
+            if self._keeper is not None and self.state is not None:
                 self._keeper.after_iteration(ended=True)
             return False
         except BaseException as error:
@@ -322,7 +326,7 @@ class Loop:
         if self.state is None:
             self.state = self.method.start(self.run, self._ledger, self._x0)
             self._see(self.state)
-            self.run.team.together(self._keeper.at_start)
+            self.run.team.together(self._keeper.at_start if self._keeper else lambda: None)
         return self.state
 
     def _see(self, state: State) -> bool:
@@ -355,7 +359,7 @@ class Loop:
         interrupted = isinstance(error, KeyboardInterrupt)
         ledger = vars(error).pop(LEDGER, self.state.ledger if self.state else self._ledger)
         self._cut = Status.INTERRUPTED if interrupted else Status.FAILED, ledger
-        if self.state is not None:
+        if self._keeper is not None and self.state is not None:
             self._keeper.before_exception()
         with suppress(Exception):  # an exception may refuse attributes
             error.ksdmin_result = self.result()  # type: ignore[attr-defined]
