@@ -358,3 +358,14 @@ def test_a_number_of_residuals_that_changes_is_told():
 def test_arguments_of_a_wrong_type(given, said):
     with pytest.raises(TypeError, match=said):
         ksdmin.least_squares(decay, START, **given)
+
+
+def test_finer_differences_begin_with_full_steps():
+    """Coarse slopes had made the radius short: it took eight doublings, with a Jacobian each."""
+    t = np.linspace(0, 1, 60)
+    y = np.sin(5 * t) + 0.01 * np.random.default_rng(5).standard_normal(60)
+    res = ksdmin.least_squares(lambda p: np.polyval(p, t) - y, np.zeros(11))
+    best = np.polyfit(t, y, 10)
+    assert res.success
+    assert res.cost == pytest.approx(np.sum((np.polyval(best, t) - y) ** 2) / 2)
+    assert res.njev < 22

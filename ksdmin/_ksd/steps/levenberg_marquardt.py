@@ -495,11 +495,15 @@ class Search:
         return tried, predicted, abs(along / square)
 
     def _refined(self) -> KSDState:
-        """The same point with a finer Jacobian, if the error of this one may be the reason."""
+        """The same point with a finer Jacobian, if the error of this one may be the reason.
+
+        The radius begins anew: steps that failed for that error have made it short.
+        """
         state, evaluator, fit = self._state, self._evaluator, self._fit
         here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=False)
         norm = self._run.stationarity(here.x, here.gradient)
-        return changed(self._stopped(changed(fit, bends=False)), here=here, gradient_norm=norm)
+        again = changed(fit, bends=False, radius=math.nan)
+        return changed(self._stopped(again), here=here, gradient_norm=norm)
 
     def _stopped(self, fit: Fit) -> KSDState:
         state = self._state
