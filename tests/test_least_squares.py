@@ -369,3 +369,12 @@ def test_finer_differences_begin_with_full_steps():
     assert res.success
     assert res.cost == pytest.approx(np.sum((np.polyval(best, t) - y) ** 2) / 2)
     assert res.njev < 22
+
+
+@pytest.mark.parametrize("jac", ["2-point", "3-point"])
+def test_differences_at_the_edge_of_the_domain(jac):
+    """There fun is finite on one side only."""
+    with np.errstate(invalid="ignore"):
+        res = ksdmin.least_squares(lambda x: np.sqrt(1 - x) - 0.3, [0.5, 1 - 1e-9], jac=jac)
+    assert res.success
+    assert res.x == pytest.approx([0.91, 0.91])

@@ -124,7 +124,10 @@ def _partial(
     space: Space,
     box: Box | None,
 ) -> Any:
-    """The slope along axis i; 0 if x[i] cannot move. `value` returns the value at x."""
+    """The slope along axis i; 0 if x[i] cannot move. `value` returns the value at x.
+
+    Where `fun` is finite on one side of x only, it is the slope there.
+    """
     if scheme == "cs":
         return slope(fun, x, space.unit(i), h, value, scheme)
     at, low, high = float(x[i]), -np.inf, np.inf
@@ -135,8 +138,14 @@ def _partial(
         point = space.put(space.copy(x), i, min(max(end, low), high))
         return float(point[i]), fun(point)
 
+    def finite(one: Sample) -> bool:
+        return bool(np.isfinite(one[1]).all())
+
     if scheme == "3-point" and low <= at - abs(h) and at + abs(h) <= high:
-        return _secant(sample(at + h), sample(at - h))
+        above, below = sample(at + h), sample(at - h)
+        if finite(above) and finite(below):
+            return _secant(above, below)
+        low, high = (at, high) if finite(above) else (low, at)  # an edge of where fun is finite
     reach = abs(h) if scheme == "2-point" else 2 * abs(h)
     up = high - at >= min(reach, at - low)  # it fits, or there is no more room below
     up = up and not (h < 0 and at - low >= reach)
@@ -144,7 +153,10 @@ def _partial(
     if at + step == at:
         return 0.0
     if scheme == "2-point":
-        return _secant(sample(at + step), (at, value()))
+        end = sample(at + step)
+        if not finite(end) and low <= at - step <= high:
+            end = sample(at - step)
+        return _secant(end, (at, value()))
     return _parabola((at, value()), sample(at + step / 2), sample(at + step))
 
 
