@@ -22,7 +22,7 @@ from ksdmin._run.evaluator import Evaluated, Evaluator, Ledger
 from ksdmin._run.fit_tests import FitTests, Held
 from ksdmin._run.observer import Observer, Watched
 from ksdmin._run.run import Run, State
-from ksdmin._run.start import contradiction, edge
+from ksdmin._run.start import contradiction, edge, vanished_gradient
 
 
 class Point(NamedTuple):
@@ -59,7 +59,9 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Result
                 passed = norm <= target and not state.tests_itself
                 status = Status.CONVERGED if passed else status
         there = Evaluated(point.x, here.idx if full is None else full, point.value, point.gradient)
-        message = explained(run, evaluator, state, status, there, bad)
+        hidden = hidden_slope(run, evaluator, there) if status == Status.CONVERGED else ""
+        status = Status.PRECISION_LOSS if hidden else status
+        message = hidden or explained(run, evaluator, state, status, there, bad)
         average = observer.watched.average
         averaged = np.nan
         if average is not None and full is not None:
@@ -248,6 +250,14 @@ def small_change(run: Run, state: State) -> Status | None:
     return Status.XTOL if state.record.step_norm <= limit else None
 
 
+def hidden_slope(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
+    """The message where differences are zero for want of digits; empty where they are not."""
+    if not evaluator.gradient_error or evaluator.spent() or run.space.max_abs(there.gradient):
+        return ""
+    cause = vanished_gradient(run, evaluator, there, "x")
+    return f"{MESSAGES[Status.PRECISION_LOSS]} {cause[:1].upper()}{cause[1:]}." if cause else ""
+
+
 FLOAT64_AT_MOST = 1e-10  # eps of float64 is below this, that of float32 above
 
 
@@ -272,7 +282,8 @@ def explained(
     elif status == Status.PRECISION_LOSS and state.held is not None:
         return f"{MESSAGES[status]} {state.held.text}"
     elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
-        cause = coarse_differences(run, evaluator, state, point.value)
+        cause = "" if evaluator.spent() else edge(run, evaluator, point)
+        cause = cause or coarse_differences(run, evaluator, state, point.value)
     elif status == Status.PRECISION_LOSS and run.subsets.full is not None:
         cause = "" if evaluator.spent() else no_descent(run, evaluator, point)
     if status == Status.PRECISION_LOSS and (evaluator.gradient_error or not cause):
