@@ -43,6 +43,19 @@ def test_scaled_variables_give_the_same_steps():
     np.testing.assert_allclose(scaled * s, plain, rtol=1e-8)
 
 
+def test_a_step_to_an_infinite_gradient():
+    """It ended in a math domain error."""
+
+    def fun(x):
+        return -np.inf if x[0] <= 0 else x[0] - np.log(x[0])
+
+    def jac(x):
+        return np.array([np.inf if x[0] <= 0 else 1 - 1 / x[0]])
+
+    res = ksdmin.minimize(fun, [3.0], jac=jac, hess=lambda x: np.array([[1 / x[0] ** 2]]))
+    assert res.status == ksdmin.Status.UNBOUNDED
+
+
 def test_an_indefinite_matrix_gives_descent_and_negative_curvature():
     H = np.diag([3.0, 1.0, -2.0])
     g = np.array([1.0, 1.0, 0.5])
