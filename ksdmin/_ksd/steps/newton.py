@@ -179,8 +179,12 @@ def marquardt_scale(H: Small, floor: float, *, exact: bool) -> Small:
     largest = float(D.max())
     if not largest:
         return np.ones(len(D))
-    coupled = (H * H / np.where(D > 0, D, np.inf)).max(axis=1) if exact else largest
-    D = np.maximum(D, floor * coupled)
+    least = np.full(len(D), largest)
+    if exact:
+        with np.errstate(over="ignore"):
+            coupled = (H / np.where(D > 0, D, np.inf) * H).max(axis=1)
+        least = np.minimum(coupled, largest)
+    D = np.maximum(D, floor * least)
     scale: Small = np.where(D > 0, D, largest) ** -0.5
     return scale
 
