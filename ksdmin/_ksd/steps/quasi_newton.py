@@ -201,8 +201,8 @@ class HiddenSlope:
         self.found = False
 
     def note(self, t: float, value: float) -> None:
-        """A trial at x - t u."""
-        if math.isfinite(value):
+        """A trial at x - t u; beside huge slopes t may be rounded to 0."""
+        if t > 0 and math.isfinite(value):
             self._trials = sorted([*self._trials, (t, value)])
             self.found = self.found or self._contradicted()
 
