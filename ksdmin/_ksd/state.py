@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from ksdmin._ksd.dimensions import Dimensions
 from ksdmin._ksd.krylov import Basis
@@ -20,7 +20,7 @@ from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.values import changed
-from ksdmin._run.evaluator import Evaluated, KeptFactors
+from ksdmin._run.evaluator import Evaluated, Evaluator, KeptFactors
 from ksdmin._run.fit_tests import FitTests, Held
 from ksdmin._run.run import Run, State
 
@@ -225,3 +225,11 @@ class Trial:
         if self.basis is None or not self.basis.of_matrix:
             return math.nan
         return self.basis.newton_decrease
+
+
+def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KSDState:
+    """The state at the same point for another function: of other samples, or with less rounding."""
+    here = evaluator.evaluate(state.here.x, A, diagonal=state.here.diagonal is not None)
+    norm = run.stationarity(here.x, here.gradient)
+    rules = changed(state.rules, stall=state.rules.stall.restarted(norm))
+    return changed(state, here=here, gradient_norm=norm, last_decrease=math.nan, rules=rules)

@@ -15,8 +15,7 @@ import numpy as np
 from ksdmin._ksd.factor import eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis, krylov_basis
 from ksdmin._ksd.line_search import MAX_FACTOR, PATIENCE
-from ksdmin._ksd.sets import reevaluate
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState, Trial, reevaluate
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
