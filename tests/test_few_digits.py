@@ -44,6 +44,28 @@ def test_values_tell_where_the_type_does_not(start):
         ksdmin.minimize(hidden, np.full(3, start))
 
 
+def rounded(digits):
+    """A parabola whose values have so many digits; its minimum is 10."""
+    return lambda x: float(f"{10 + np.sum((x - 1) ** 2 * [1, 5, 10]):.{digits}g}")
+
+
+@pytest.mark.parametrize("digits", [7, 8, 9, 11])
+def test_longer_steps_where_differences_are_zero(digits):
+    """Runs ended with success at a slope of up to 70, where shorter steps changed no value."""
+    with warnings.catch_warnings(action="ignore"):
+        res = ksdmin.minimize(rounded(digits), np.full(3, -1.0))
+        assert ksdmin.minimize(hidden, np.ones(3)).fun < 1e-8
+    assert res.fun == pytest.approx(10, rel=2e3 * 10.0**-digits)
+
+
+@pytest.mark.parametrize("digits", [5, 6])
+def test_no_success_where_longer_steps_show_a_slope(digits):
+    with warnings.catch_warnings(action="ignore"):
+        res = ksdmin.minimize(rounded(digits), np.full(3, -1.0))
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert "All differences of fun at x are zero, but over longer steps" in res.message
+
+
 @pytest.mark.parametrize("fun", [single, hidden])
 def test_x0_in_float32_has_longer_steps(fun):
     assert fun(ksdmin.minimize(fun, np.zeros(3, dtype=np.float32)).x) < 1e-5

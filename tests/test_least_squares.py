@@ -335,3 +335,23 @@ def test_a_number_of_residuals_that_changes_is_told():
     for jac in ("2-point", lambda x: slopes(x)[: 25 if x[0] == 1 else 23]):
         with pytest.raises(ValueError, match="residuals returned 23 values, before 25"):
             ksdmin.least_squares(lambda x: decay(x)[: 25 if x[0] == 1 else 23], START, jac)
+
+
+def test_finer_differences_begin_with_full_steps():
+    """Coarse slopes had made the radius short: it took eight doublings, with a Jacobian each."""
+    t = np.linspace(0, 1, 60)
+    y = np.sin(5 * t) + 0.01 * np.random.default_rng(5).standard_normal(60)
+    res = ksdmin.least_squares(lambda p: np.polyval(p, t) - y, np.zeros(11))
+    best = np.polyfit(t, y, 10)
+    assert res.success
+    assert res.cost == pytest.approx(np.sum((np.polyval(best, t) - y) ** 2) / 2)
+    assert res.njev < 22
+
+
+@pytest.mark.parametrize("jac", ["2-point", "3-point"])
+def test_differences_at_the_edge_of_the_domain(jac):
+    """There fun is finite on one side only."""
+    with np.errstate(invalid="ignore"):
+        res = ksdmin.least_squares(lambda x: np.sqrt(1 - x) - 0.3, [0.5, 1 - 1e-9], jac=jac)
+    assert res.success
+    assert res.x == pytest.approx([0.91, 0.91])

@@ -269,10 +269,18 @@ def test_a_gradient_that_ends_in_mid_run(bad):
 
 def test_without_jac_fun_is_named():
     """The user knows of no gradient."""
-    res = ksdmin.minimize(lambda x: (x[0] - 1) ** 2 + x[1] ** 2 if x[0] < 0.5 else np.inf, [0.0, 1])
+    res = ksdmin.minimize(lambda x: np.inf if x[0] else x[1] ** 2, [0.0, 1])
     assert res.status == Status.NOT_FINITE
-    assert "fun is not finite near x, so finite differences fail" in res.message
-    assert "in entry 0, where x[0] is 0.5" in res.message
+    assert "fun is not finite near x0, so finite differences fail" in res.message
+    assert "in entry 0, where x[0] is 0" in res.message
+
+
+def test_an_edge_without_jac():
+    """Differences go to the side where fun is finite."""
+    res = ksdmin.minimize(lambda x: (x[0] - 1) ** 2 + x[1] ** 2 if x[0] < 0.5 else np.inf, [0.0, 1])
+    assert res.status == Status.PRECISION_LOSS
+    assert "x lies at the edge of the region where fun is finite" in res.message
+    assert res.x[0] == pytest.approx(0.5, abs=1e-6)
 
 
 # Arguments of the wrong kind

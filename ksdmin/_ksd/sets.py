@@ -16,14 +16,11 @@ has converged, the set becomes the whole.
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import numpy as np
 
 from ksdmin._ksd.affordable import first_curvature_samples, matrix_fits, samples_that_fit
 from ksdmin._ksd.outcome import Outcome, Trial
 from ksdmin._ksd.rules.set_sizes import OneSet, doubled
-from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.state import KSDRun, KSDState, reevaluate
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed
@@ -172,11 +169,3 @@ def enlarge_sets(
     if state.here.idx is larger.A:
         return state.with_rules(stall=stall.restarted(state.gradient_norm))
     return reevaluate(run, evaluator, state, larger.A)
-
-
-def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KSDState:
-    """The state at the same point for another function: of other samples, or with less rounding."""
-    here = evaluator.evaluate(state.here.x, A, diagonal=state.here.diagonal is not None)
-    norm = run.stationarity(here.x, here.gradient)
-    state = changed(state, here=here, gradient_norm=norm, last_decrease=np.nan)
-    return state.with_rules(stall=state.rules.stall.restarted(norm))

@@ -27,8 +27,8 @@ from ksdmin._ksd.rules.set_sizes import OneSet, SetSizes
 from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
 from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, NewtonChoice
-from ksdmin._ksd.sets import first_sizes, reevaluate
-from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.sets import first_sizes
+from ksdmin._ksd.state import KSDRun, KSDState, reevaluate
 from ksdmin._ksd.steps import gauss_newton
 from ksdmin._ksd.steps.levenberg_marquardt import first_fit
 from ksdmin._options import NotGiven, Options

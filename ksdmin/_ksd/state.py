@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -17,7 +18,7 @@ from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.values import changed
-from ksdmin._run.evaluator import KeptFactors
+from ksdmin._run.evaluator import Evaluator, KeptFactors
 from ksdmin._run.fit_tests import FitTests, Held
 from ksdmin._run.run import Run, State
 
@@ -164,3 +165,11 @@ def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]
     """
     learned = run.space.numpy and (len(state.model) or state.model.base is not None)
     return {"hess_inv": InverseHessian(state.model, run.space)} if learned else {}
+
+
+def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KSDState:
+    """The state at the same point for another function: of other samples, or with less rounding."""
+    here = evaluator.evaluate(state.here.x, A, diagonal=state.here.diagonal is not None)
+    norm = run.stationarity(here.x, here.gradient)
+    state = changed(state, here=here, gradient_norm=norm, last_decrease=math.nan)
+    return state.with_rules(stall=state.rules.stall.restarted(norm))

@@ -20,8 +20,8 @@ from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import limits
 from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice
-from ksdmin._ksd.sets import next_sets, reevaluate, resize_sets
-from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.sets import next_sets, resize_sets
+from ksdmin._ksd.state import KSDRun, KSDState, reevaluate
 from ksdmin._ksd.steps.kind import Turn
 from ksdmin._ksd.steps.levenberg_marquardt import fit_step
 from ksdmin._ksd.steps.quasi_newton import gradient_error

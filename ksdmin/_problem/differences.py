@@ -76,7 +76,10 @@ class Axes(NamedTuple):
         return J
 
     def slope(self, fun: Function, x: Array, i: int, h: float, value: Value) -> Any:
-        """The derivative along axis i; 0 if x[i] cannot move."""
+        """The derivative along axis i; 0 if x[i] cannot move.
+
+        Where `fun` is finite on one side of x only, it is the slope there.
+        """
         space, scheme, box = self
         if scheme == "cs":
             return slope(fun, x, space.unit(i), h, value, scheme)
@@ -88,8 +91,14 @@ class Axes(NamedTuple):
             point = space.put(space.copy(x), i, min(max(end, low), high))
             return float(point[i]), fun(point)
 
+        def finite(one: Sample) -> bool:
+            return bool(np.isfinite(one[1]).all())
+
         if scheme == "3-point" and low <= at - abs(h) and at + abs(h) <= high:
-            return _secant(sample(at + h), sample(at - h))
+            above, below = sample(at + h), sample(at - h)
+            if finite(above) and finite(below):
+                return _secant(above, below)
+            low, high = (at, high) if finite(above) else (low, at)  # an edge of where fun is finite
         reach = abs(h) if scheme == "2-point" else 2 * abs(h)
         up = high - at >= min(reach, at - low)  # it fits, or there is no more room below
         up = up and not (h < 0 and at - low >= reach)
@@ -97,7 +106,10 @@ class Axes(NamedTuple):
         if at + step == at:
             return 0.0
         if scheme == "2-point":
-            return _secant(sample(at + step), (at, value()))
+            end = sample(at + step)
+            if not finite(end) and low <= at - step <= high:
+                end = sample(at - step)
+            return _secant(end, (at, value()))
         return _parabola((at, value()), sample(at + step / 2), sample(at + step))
 
     def slope_by_longer_steps(

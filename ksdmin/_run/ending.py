@@ -20,7 +20,7 @@ from ksdmin._run.evaluator import Evaluated, Evaluator, Ledger
 from ksdmin._run.fit_tests import FitTests, Held
 from ksdmin._run.observer import Observer
 from ksdmin._run.run import Run, State
-from ksdmin._run.start import contradiction, edge
+from ksdmin._run.start import contradiction, edge, vanished_gradient
 
 
 def finish(run: Run, state: State, observer: Observer, status: Status) -> Result:
@@ -47,7 +47,9 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Result
             else:
                 point, passed = lower, norm <= target and not state.tests_itself
                 status = Status.CONVERGED if passed else status
-        message = explained(run, evaluator, state, status, point, bad)
+        hidden = hidden_slope(run, evaluator, point) if status == Status.CONVERGED else ""
+        status = Status.PRECISION_LOSS if hidden else status
+        message = hidden or explained(run, evaluator, state, status, point, bad)
         average, averaged = observer.watched.average, math.nan
         if average is not None and full is not None:
             averaged = evaluator.value(average, full)
@@ -210,6 +212,14 @@ def small_change(run: Run, state: State) -> Status | None:
     return Status.XTOL if state.record.step_norm <= limit else None
 
 
+def hidden_slope(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
+    """The message where differences are zero for want of digits; empty where they are not."""
+    if not evaluator.gradient_error or evaluator.spent() or run.space.max_abs(there.gradient):
+        return ""
+    cause = vanished_gradient(run, evaluator, there, "x")
+    return f"{MESSAGES[Status.PRECISION_LOSS]} {cause[:1].upper()}{cause[1:]}." if cause else ""
+
+
 FLOAT64_AT_MOST = 1e-10  # eps of float64 is below this, that of float32 above
 
 
@@ -234,7 +244,8 @@ def explained(
     elif status == Status.PRECISION_LOSS and state.held is not None:
         return f"{MESSAGES[status]} {state.held.text}"
     elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
-        cause = coarse_differences(run, evaluator, state, point.value)
+        cause = "" if evaluator.spent() else edge(run, evaluator, point)
+        cause = cause or coarse_differences(run, evaluator, state, point.value)
     elif status == Status.PRECISION_LOSS and run.subsets.full is not None:
         if not evaluator.spent():  # a wrong gradient, or fun ends there
             cause = edge(run, evaluator, point) or contradiction(run, evaluator, point)

@@ -88,8 +88,8 @@ def contradiction(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
     return f"the slope of fun along jac is {ratio:.2g} times what jac says; {HOW_TO_CHECK}"
 
 
-def vanished_gradient(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
-    """Whether a gradient of zeros at x0 is wrong, in words; differences may be by rounding."""
+def vanished_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: str = "x0") -> str:
+    """Whether a gradient of zeros is wrong, in words; differences may be by rounding."""
     if run.box is not None:
         return ""
     value_at, _ = beside(run, evaluator, here)
@@ -97,9 +97,11 @@ def vanished_gradient(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
     if slope <= run.gradient_target(0.0):
         return ""
     if not evaluator.gradient_error:
-        return f"the gradient is zero at x0, but fun has a slope of {slope:.2g}: {HOW_TO_CHECK}"
+        return (
+            f"the gradient is zero at {where}, but fun has a slope of {slope:.2g}: {HOW_TO_CHECK}"
+        )
     return (
-        "all differences of fun at x0 are zero, but over longer steps it has a slope of "
+        f"all differences of fun at {where} are zero, but over longer steps it has a slope of "
         f"{slope:.2g}: fun is rounded to fewer digits than x0 has. Compute it in float64, pass "
         "jac, or pass x0 in float32, where the steps of differences are longer"
     )

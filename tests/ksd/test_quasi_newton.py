@@ -117,3 +117,11 @@ def test_a_step_of_the_model_asks_for_no_other_diagonal():
     assert res.success
     assert res.nit > with_products + 10
     assert len(asked) == 1 + with_products
+
+
+def test_differences_of_huge_values():
+    """Steps were rounded to 0 beside slopes of 1e268, and divided by."""
+    with np.errstate(all="ignore"):
+        res = ksdmin.minimize(lambda x: np.exp(100 * x[0]) - 100 * x[0], [6.2])
+    assert res.status != ksdmin.Status.FAILED
+    assert res.fun < 1e268

@@ -146,4 +146,4 @@ def logarithmic_fall(outcome: Outcome) -> float:
     before, after = outcome.previous_gradient_norm, outcome.gradient_norm
     if not (outcome.accepted and outcome.moved and before > 0):
         return -math.inf
-    return math.log(before / after) if after > 0 else math.inf
+    return math.log(before) - math.log(after) if after > 0 else math.inf

@@ -16,7 +16,7 @@ from ksdmin._ksd.factor import eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis, krylov_basis
 from ksdmin._ksd.line_search import MAX_FACTOR, PATIENCE
 from ksdmin._ksd.outcome import Trial
-from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.state import KSDRun, KSDState, reevaluate
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
@@ -28,18 +28,32 @@ NAME = "escape"
 def escape(run: KSDRun, state: KSDState) -> tuple[KSDState, bool]:
     """The state after a step down from a saddle point, and whether there was one.
 
-    If there was none, only the counts of the state change.
+    If there was none, only the counts of the state change. Where all differences of `fun` are zero,
+    finer ones may show a slope, and the run goes on with that.
     """
     spent = run.budget.spent(state.ledger.counts) is not None
     over = spent or state.record.iteration >= run.maxiter
     if state.fit is not None:  # the Gauss-Newton model has no negative curvature
         return state, False
+    if not over and not run.space.max_abs(state.here.gradient):
+        state = with_finer_differences(run, state)
+        if state.gradient_norm > run.gradient_target(state.first_norm):
+            return state, True
     if not run.applies(NAME) or state.curvature_is_sampled or over or run.box is not None:
         return state, False
     with run.evaluating(state.ledger, limited=True) as evaluator:
         trial = step_down(run, evaluator, state)
         after = state if trial is None else after_escape(run, evaluator, state, trial)
         return changed(after, ledger=evaluator.ledger), trial is not None
+
+
+def with_finer_differences(run: KSDRun, state: KSDState) -> KSDState:
+    """The state with a gradient by finer differences, if there are any."""
+    with run.evaluating(state.ledger, limited=True) as evaluator:
+        allowed = evaluator.gradient_error and state.rules.finer_arithmetic.allowed
+        if allowed and evaluator.refine():
+            state = reevaluate(run, evaluator, state, state.here.idx)
+        return changed(state, ledger=evaluator.ledger)
 
 
 def step_down(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | None:

@@ -426,7 +426,8 @@ class Search:
             old = self._state.here
             here = evaluator.evaluate(old.x, old.idx, diagonal=False)
             norm = self._run.stationarity(here.x, here.gradient)
-            after = self._stopped(changed(fit, bends=False))
+            # The radius begins anew: steps that failed for the error have made it short.
+            after = self._stopped(changed(fit, bends=False, radius=math.nan))
             return changed(after, here=here, gradient_norm=norm)
         predicted = model.full_reduction(self._error)
         held = held or fit.tests.of_end(predicted, value, 0.0) or fit.tests.of_point(point.cosine)

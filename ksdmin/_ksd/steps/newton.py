@@ -99,7 +99,8 @@ def newton_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | 
     H = H if free.all() else H[np.ix_(free, free)]
     H = (H + H.T) / 2 if asymmetry > MIN_REMAINDER * EPS else H
     damped = state.curvature_is_sampled or state.rules.newton.damped
-    found = newton_directions(H, g, run.floor, damped=damped)
+    exact = not evaluator.product_error
+    found = newton_directions(H, g, run.floor, damped=damped, exact=exact)
     V = orthonormal(found.rows)
     factor = None
     if found.lower is not None and serves_more_steps(run, state):
@@ -149,9 +150,11 @@ class Directions:
     lower: Small | None  # the factor; None where H is not definite
 
 
-def newton_directions(H: Small, g: Small, floor: float, *, damped: bool) -> Directions:
+def newton_directions(
+    H: Small, g: Small, floor: float, *, damped: bool, exact: bool = True
+) -> Directions:
     """The Newton direction, the damped one if asked for, and that of most negative curvature."""
-    scale = marquardt_scale(H, floor)
+    scale = marquardt_scale(H, floor, exact=exact)
     H, g = H * np.outer(scale, scale), g * scale
     lower = cholesky(H, MIN_REMAINDER * EPS * len(H))
     if lower is None:
@@ -163,11 +166,24 @@ def newton_directions(H: Small, g: Small, floor: float, *, damped: bool) -> Dire
     return Directions(np.stack(rows) * scale, scale, lower)
 
 
-def marquardt_scale(H: Small, floor: float) -> Small:
-    """D^-1/2, D being the magnitudes on the diagonal of H, kept away from zero."""
+def marquardt_scale(H: Small, floor: float, *, exact: bool) -> Small:
+    """D^-1/2, D being the magnitudes on the diagonal of H, kept away from zero.
+
+    In other units of the variables, the scaled H is the same. If H is positive definite,
+    H_jk^2 < D_j D_k, and entries are as they are. Where it is not, an entry may be far smaller than
+    the rest of its row says. (If H is made of differences, small entries are rounding.)
+    """
     D = np.abs(np.diagonal(H))
     largest = float(D.max())
-    scale: Small = np.maximum(D, floor * largest) ** -0.5 if largest else np.ones(len(D))
+    if not largest:
+        return np.ones(len(D))
+    least = np.full(len(D), largest)
+    if exact:
+        with np.errstate(over="ignore"):
+            coupled = (H / np.where(D > 0, D, np.inf) * H).max(axis=1)
+        least = np.minimum(coupled, largest)
+    D = np.maximum(D, floor * least)
+    scale: Small = np.where(D > 0, D, largest) ** -0.5
     return scale
 
 

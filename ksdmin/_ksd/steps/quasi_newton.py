@@ -181,8 +181,8 @@ class HiddenSlope:
     trials: list[tuple[float, float]] = field(default_factory=list)
 
     def note(self, t: float, value: float) -> None:
-        """A trial at x - t u."""
-        if math.isfinite(value):
+        """A trial at x - t u; beside huge slopes t may be rounded to 0."""
+        if t > 0 and math.isfinite(value):
             self.trials = sorted([*self.trials, (t, value)])
             self.found = self.found or self._contradicted()
 
