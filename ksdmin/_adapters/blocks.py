@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.flat_problem import FlatProblem, KeptParts, host_indices
+from ksdmin._adapters.flat_problem import FlatProblem, KeptParts, as_penalty, host_indices
 from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Space, namespace_of
 from ksdmin._problem.counting import Counts
@@ -58,9 +58,7 @@ class BlockProblem(FlatProblem):
             has_projected_gradient=blocks[0].traits.has_projected_gradient,
             has_matrix=all(block.traits.has_matrix for block in blocks),
             matrix_cost=max(block.traits.matrix_cost or 0.0 for block in blocks) or None,
-            has_jacobian=nonlinear
-            and all(block.traits.has_jacobian for block in blocks)
-            and getattr(l2, "ndim", 0) == 0,
+            has_jacobian=nonlinear and all(block.traits.has_jacobian for block in blocks),
             rows_per_sample=_mean(sizes, [block.traits.rows_per_sample for block in blocks]),
             sum_of_squares=True,
             matrix_memory=blocks[0].traits.matrix_memory,
@@ -175,10 +173,10 @@ class BlockProblem(FlatProblem):
             values, (whole,) = self.team.joint(own, lambda _: [joined(residuals)], self._counts)
             return self._sum(values, *self._penalty(y)), whole
 
-        penalty = 0.0 if self._l2 is None else float(self._l2)
         own = joined([part.rows for part in parts]), joined([part.residuals for part in parts])
         rows, residuals = self.team.joint_parts(own, self._counts)
-        return Jacobian(rows, residuals, penalty, at if all(p.at for p in parts) else None)
+        complete = at if all(part.at for part in parts) else None
+        return Jacobian(rows, residuals, as_penalty(self._l2), complete)
 
     def _most(self, before: Sequence[int]) -> int:
         """The counts of the block with the most products since then."""

@@ -106,6 +106,8 @@ class HostedProblem(CountingProblem):
         if J is None:
             return None
         own = J._replace(rows=np.array(J.rows), residuals=np.array(J.residuals))
+        if not isinstance(J.penalty, float):
+            own = own._replace(penalty=np.array(J.penalty))
         return own if J.at is None else own._replace(at=partial(_at, J.at))
 
 
