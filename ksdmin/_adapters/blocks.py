@@ -55,6 +55,7 @@ class BlockProblem(FlatProblem):
         traits = Traits(
             nonlinear=nonlinear,
             noise=max(noises, default=None),
+            product_accuracy=min(block.traits.product_accuracy for block in blocks),
             has_projected_gradient=blocks[0].traits.has_projected_gradient,
             has_matrix=all(block.traits.has_matrix for block in blocks),
             matrix_cost=max(block.traits.matrix_cost or 0.0 for block in blocks) or None,

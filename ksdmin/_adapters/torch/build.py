@@ -32,6 +32,7 @@ from ksdmin._adapters.torch.checks import (
     check_values,
     fault_of_products,
     reads_parameters_again,
+    warn_of_differences,
 )
 from ksdmin._adapters.torch.costs import (
     Costs,
@@ -328,6 +329,8 @@ def _probe(
             check_inner_derivatives(probing)
         model.recomputes = reads_parameters_again(probing)
         kernels.fault = fault_of_products(probing)
+        if kernels.fault is not None and kernels.by_differences:
+            warn_of_differences(kernels.fault)
         nonlinear = model.is_nonlinear(probe[0], first.z, probing.forward.z.detach())
         kernels.lean_convolutions = lean_convolutions_work(probing)
         kept = kernels.bytes_per_sample = first.bytes_per_sample or bytes_per_sample(kernels, probe)

@@ -44,7 +44,7 @@ from ksdmin._adapters.torch.model_calls import (
 from ksdmin._adapters.torch.probing import Probing
 from ksdmin._adapters.trees import tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
-from ksdmin._problem.user_values import add_note
+from ksdmin._problem.user_values import add_note, frames_to_the_user
 
 # Nonlinearities at the end of a model that belong to the loss: for each loss the name of the node
 # in the autograd graph, what it is, and the loss that contains it.
@@ -524,11 +524,11 @@ def reads_parameters_again(probing: Probing) -> bool:
 
 
 def fault_of_products(probing: Probing) -> str | None:
-    """Why curvature products would be wrong; None if they are right, or raise an error.
+    """Why curvature products are wrong, or missing; None if they are right.
 
-    Either a torch.autograd.Function computes something in its backward pass that torch does not
-    see, or torch itself is wrong (as its weight_norm is). The first product raises, not from_torch,
-    because gradients alone may be all that is needed.
+    Torch may have no second derivative of an operation, a torch.autograd.Function may compute
+    something in its backward pass that torch does not see, or torch itself is wrong (as its
+    weight_norm is).
     """
     kernels = probing.kernels
     try:
@@ -536,9 +536,19 @@ def fault_of_products(probing: Probing) -> str | None:
             found = _fault_of_hessian(probing)
         else:
             found = _fault_of_jacobian(probing) if kernels.curvature else None
-    except (MissingDerivative, NotImplementedError):  # the first product will raise
-        return None
+    except MissingDerivative as error:
+        return str(error)
     return None if found is None else _wrong(kernels, found)
+
+
+def warn_of_differences(fault: str) -> None:
+    """Warn that products are differences of gradients, because of this fault."""
+    warnings.warn(
+        f"{fault}. For now, products with the Hessian are differences of gradients, which are "
+        "less accurate",
+        UserWarning,
+        stacklevel=frames_to_the_user(),
+    )
 
 
 def _fault_of_jacobian(probing: Probing) -> str | None:
@@ -592,5 +602,5 @@ def _wrong(kernels: Kernels, what: str) -> str:
         f"second derivatives of {type(kernels.model.model).__name__} by torch are wrong: {what}. "
         "An autograd.Function in it may be once_differentiable, detach something in its backward "
         "pass, or keep a derivative that it computed in the forward pass; torch's own weight_norm "
-        f"is wrong, too. Fix that, {advice}{OWN_PRODUCTS}"
+        f"is wrong, too. Fix that, {advice}or {OWN_PRODUCTS}"
     )

@@ -19,7 +19,6 @@ from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.protocol import Traits
 
 DTYPES = (torch.float32, torch.float64)
-SCHEME = "2-point"  # accuracy of products if the closure gives gradients only
 
 NO_GRAPH = (
     "the closure neither called loss.backward(), nor returned a loss with a graph from the "
@@ -205,7 +204,7 @@ class ClosureProblem(CountingProblem):
     def __init__(self, closure: Closure, space: Space) -> None:
         self._closure, self._space, self._counts = closure, space, Counts()
         differenced = closure.calls_backward
-        power = differences.ERROR_POWER[SCHEME] if differenced else 1.0
+        power = differences.ERROR_POWER[differences.OF_GRADIENTS] if differenced else 1.0
         self.traits = Traits(product_accuracy=power)
 
     def value(self, x: Tensor, idx: Any) -> float:
@@ -236,7 +235,7 @@ class ClosureProblem(CountingProblem):
 
         _, g0 = self._closure.value_and_gradient(x)
         space = self._space
-        return differences.product(gradient, x, g0, SCHEME, space.eps, space)
+        return differences.product(gradient, x, g0, differences.OF_GRADIENTS, space.eps, space)
 
 
 def _check(tensors: Sequence[Tensor]) -> None:

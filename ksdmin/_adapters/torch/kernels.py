@@ -32,24 +32,25 @@ _SIGNS = (
     "ouble backward",
     "Can't call numpy() on Tensor that requires grad",
 )
-OWN_PRODUCTS = (
-    "give products of your own (curvature=(x, idx) -> product), or do without: "
-    "ksdmin.minimize(problem.fun, x, jac=problem.jac) with a numpy x takes differences of gradients"
+OWN_PRODUCTS = "give products of your own (curvature=(x, idx) -> product)"
+WITHOUT = (
+    ", or do without: ksdmin.minimize(problem.fun, x, jac=problem.jac) with a numpy x takes "
+    "differences of gradients"
 )
 OF_THE_MODEL = (
     "curvature products differentiate the model's backward pass, which torch cannot do: {error}. "
     "Compute the same with other operations (in an autograd.Function: a backward pass of torch "
-    "operations, without once_differentiable), " + OWN_PRODUCTS
+    "operations, without once_differentiable), or " + OWN_PRODUCTS
 )
 OF_THE_LOSS = (
     "the Gauss-Newton matrix needs second derivatives of the loss, which torch does not have: "
     "{error}. Write the loss with other operations, use curvature='empirical-fisher', which needs "
-    "none, or " + OWN_PRODUCTS
+    "none, " + OWN_PRODUCTS + WITHOUT
 )
 OF_THE_FUNCTION = (
     "curvature products differentiate the function's gradient, which torch cannot do: {error}. "
     "Compute the same with other operations (in an autograd.Function: a backward pass of torch "
-    "operations, without once_differentiable), " + OWN_PRODUCTS
+    "operations, without once_differentiable), " + OWN_PRODUCTS + WITHOUT
 )
 
 
@@ -144,13 +145,18 @@ class Kernels:
         self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products
-        self.fault: str | None = None  # why its curvature products would be wrong
+        self.fault: str | None = None  # why its curvature products are wrong, or missing
 
     def made_diagonal(self) -> Any:
         """The kernel of the diagonal, made now if necessary; None: there is none."""
         if self.diagonal_later is not None:
             self.diagonal, self.diagonal_later = self.diagonal_later(), None
         return self.diagonal
+
+    @property
+    def by_differences(self) -> bool:
+        """Whether gradients have to do for products; those of Fisher's matrix cannot."""
+        return self.fault is not None and self.curvature in ("gauss-newton", "hessian")
 
     def value(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
         """The sum of the losses, in float64."""

@@ -22,8 +22,10 @@ from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel, scaled_slopes
 from ksdmin._adapters.torch.model_calls import FEWEST_SAMPLES, STATISTICS_SAMPLES
 from ksdmin._adapters.torch.sums import SampleSums
+from ksdmin._problem import differences
 from ksdmin._problem.arrays import is_out_of_memory, rounded_like, to_host
 from ksdmin._problem.counting import Counts
+from ksdmin._problem.differences import OF_GRADIENTS
 from ksdmin._problem.kronecker import Block, Factors, entry_count, samples_needed
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE
@@ -230,6 +232,20 @@ class TorchProblem(TensorProblem):
         )
         self.bytes_per_sample, self._blocks = found.bytes_per_sample, found.blocks
         self._in_a_run = False
+        if sums.by_differences and not callable(curvature):
+            accuracy = differences.ERROR_POWER[OF_GRADIENTS]
+            self.traits = replace(self.traits, product_accuracy=accuracy)
+
+    def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
+        if callable(self._curvature) or not self._sums.by_differences:
+            return super().curvature(x, idx)
+
+        def gradient(at: Tensor) -> Tensor:
+            g: Tensor = self.value_and_gradient(at, idx)[1]
+            return g
+
+        x, space = x.clone(), self._space
+        return differences.product(gradient, x, gradient(x), OF_GRADIENTS, space.eps, space)
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
