@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.arguments import REAL_PARTS, Block, check_real, check_rows
+from ksdmin._adapters.arguments import JOINED, REAL_PARTS, Block, check_real, check_rows
 from ksdmin._adapters.curvature import Product, SampleLoss
 from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.arrays import Array
@@ -221,7 +221,8 @@ def _elements(z: Array) -> int:
 
 def _shape(r: Any) -> tuple[int, ...]:
     if not hasattr(r, "shape"):
-        raise TypeError(f"r returned {type(r).__name__}: expected one array of residuals")
+        kind = type(r).__name__
+        raise TypeError(f"r returned {kind}: expected one array of residuals. {JOINED}")
     return tuple(r.shape)
 
 
