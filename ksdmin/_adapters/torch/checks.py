@@ -553,13 +553,14 @@ def warn_of_differences(fault: str) -> None:
 
 def _fault_of_jacobian(probing: Probing) -> str | None:
     """J v, from differentiating the backward pass, and J^T u, from the backward pass itself."""
-    model, forward = probing.kernels.model, probing.forward
+    kernels, model, forward = probing.kernels, probing.kernels.model, probing.forward
     v = _direction(probing.x, 1)
     with explained(OF_THE_MODEL):
-        jvp, vjp = probing.kernels.jacobian(forward.z, forward.parameters)
+        jvp, vjp = kernels.jacobian(forward.z, forward.parameters)
         Jv = jvp(v)
         u = _direction(Jv, 2)
         here, there = float(u.flatten() @ Jv.flatten()), float(vjp(u) @ v)
+    kernels.output_hessian(forward.z.detach(), forward.targets, forward.w)(u)  # it may be missing
     scale = max(float(u.norm() * Jv.norm()), abs(there))
     if abs(here - there) > _TOLERANCE[model.precision] * scale:
         return "products with the Jacobian and with its transpose disagree"

@@ -33,10 +33,6 @@ _SIGNS = (
     "Can't call numpy() on Tensor that requires grad",
 )
 OWN_PRODUCTS = "give products of your own (curvature=(x, idx) -> product)"
-WITHOUT = (
-    ", or do without: ksdmin.minimize(problem.fun, x, jac=problem.jac) with a numpy x takes "
-    "differences of gradients"
-)
 OF_THE_MODEL = (
     "curvature products differentiate the model's backward pass, which torch cannot do: {error}. "
     "Compute the same with other operations (in an autograd.Function: a backward pass of torch "
@@ -45,12 +41,13 @@ OF_THE_MODEL = (
 OF_THE_LOSS = (
     "the Gauss-Newton matrix needs second derivatives of the loss, which torch does not have: "
     "{error}. Write the loss with other operations, use curvature='empirical-fisher', which needs "
-    "none, " + OWN_PRODUCTS + WITHOUT
+    "none, or " + OWN_PRODUCTS
 )
 OF_THE_FUNCTION = (
     "curvature products differentiate the function's gradient, which torch cannot do: {error}. "
     "Compute the same with other operations (in an autograd.Function: a backward pass of torch "
-    "operations, without once_differentiable), " + OWN_PRODUCTS + WITHOUT
+    "operations, without once_differentiable), " + OWN_PRODUCTS + ", or do without: "
+    "ksdmin.minimize(problem.fun, x, jac=problem.jac) with a numpy x takes differences of gradients"
 )
 
 
