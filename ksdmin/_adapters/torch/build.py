@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,7 +33,6 @@ from ksdmin._adapters.torch.checks import (
     check_values,
     fault_of_products,
     reads_parameters_again,
-    warn_of_differences,
 )
 from ksdmin._adapters.torch.costs import (
     Costs,
@@ -73,7 +73,7 @@ from ksdmin._adapters.torch.probing import Probing, lean_convolutions_work
 from ksdmin._adapters.torch.problem import Findings, InDouble, TorchProblem, refuse_inference_mode
 from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.subsets import as_subsets
-from ksdmin._problem.user_values import as_generator
+from ksdmin._problem.user_values import as_generator, frames_to_the_user
 
 P = TypeVar("P", bound=FlatProblem)
 
@@ -329,8 +329,13 @@ def _probe(
             check_inner_derivatives(probing)
         model.recomputes = reads_parameters_again(probing)
         kernels.fault = fault_of_products(probing)
-        if kernels.fault is not None and kernels.by_differences:
-            warn_of_differences(kernels.fault)
+        if kernels.by_differences:
+            warnings.warn(
+                f"{kernels.fault}. For now, products with the Hessian are differences of "
+                "gradients, which are less accurate",
+                UserWarning,
+                stacklevel=frames_to_the_user(),
+            )
         nonlinear = model.is_nonlinear(probe[0], first.z, probing.forward.z.detach())
         kernels.lean_convolutions = lean_convolutions_work(probing)
         kept = kernels.bytes_per_sample = first.bytes_per_sample or bytes_per_sample(kernels, probe)

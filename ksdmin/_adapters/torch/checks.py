@@ -44,7 +44,7 @@ from ksdmin._adapters.torch.model_calls import (
 from ksdmin._adapters.torch.probing import Probing
 from ksdmin._adapters.trees import tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
-from ksdmin._problem.user_values import add_note, frames_to_the_user
+from ksdmin._problem.user_values import add_note
 
 # Nonlinearities at the end of a model that belong to the loss: for each loss the name of the node
 # in the autograd graph, what it is, and the loss that contains it.
@@ -539,16 +539,6 @@ def fault_of_products(probing: Probing) -> str | None:
     except MissingDerivative as error:
         return str(error)
     return None if found is None else _wrong(kernels, found)
-
-
-def warn_of_differences(fault: str) -> None:
-    """Warn that products are differences of gradients, because of this fault."""
-    warnings.warn(
-        f"{fault}. For now, products with the Hessian are differences of gradients, which are "
-        "less accurate",
-        UserWarning,
-        stacklevel=frames_to_the_user(),
-    )
 
 
 def _fault_of_jacobian(probing: Probing) -> str | None:
