@@ -41,6 +41,15 @@ def test_a_run_goes_down(backend):
     assert found["W"].shape == (3, 4)
 
 
+def test_a_penalty_by_name_has_the_steps_of_a_number(backend):
+    runs = [
+        ksdmin.minimize(make(backend, l2=l2), rng=0, options={"maxiter": 3})
+        for l2 in (1e-3, {"v": 1e-3, "W": 1e-3})
+    ]
+    assert runs[0].kinds == runs[1].kinds
+    assert runs[1].fun == pytest.approx(runs[0].fun, rel=1e-6)
+
+
 def test_wrong_blocks(backend):
     xp = backend.np
     with pytest.raises(ValueError, match="r returned one number"):
