@@ -225,6 +225,8 @@ BLOCK_CALLED_AS = (
     "one. Where the data are None, the function is called as r(net)."
 )
 
+JOINED = "Put several into one as columns, or make each a block of its own"
+
 
 @dataclass(frozen=True)
 class Block:

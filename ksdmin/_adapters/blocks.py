@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any, Self
 
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.flat_problem import FlatProblem, KeptParts, host_indices
+from ksdmin._adapters.flat_problem import FlatProblem, KeptParts, as_penalty, host_indices
 from ksdmin._adapters.model_problem import ModelProblem
 from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Space, namespace_of
@@ -58,12 +58,11 @@ class BlockProblem(FlatProblem):
         traits = Traits(
             nonlinear=nonlinear,
             noise=max(noises, default=None),
+            product_accuracy=min(block.traits.product_accuracy for block in blocks),
             has_projected_gradient=blocks[0].traits.has_projected_gradient,
             has_matrix=all(block.traits.has_matrix for block in blocks),
             matrix_cost=max(block.traits.matrix_cost or 0.0 for block in blocks) or None,
-            has_jacobian=nonlinear
-            and all(block.traits.has_jacobian for block in blocks)
-            and getattr(l2, "ndim", 0) == 0,
+            has_jacobian=nonlinear and all(block.traits.has_jacobian for block in blocks),
             rows_per_sample=_mean(sizes, [block.traits.rows_per_sample for block in blocks]),
             sum_of_squares=True,
             matrix_memory=blocks[0].traits.matrix_memory,
@@ -172,10 +171,9 @@ class BlockProblem(FlatProblem):
             values, (whole,) = self.team.joint(own, lambda _: [joined(residuals)], self._counts)
             return self._sum_with_penalty(values, y), whole
 
-        penalty = 0.0 if self._l2 is None else float(self._l2)
         own = joined([part.rows for part in parts]), joined([part.residuals for part in parts])
         rows, residuals = self.team.joint_parts(own, self._counts)
-        return Jacobian(rows, residuals, penalty, at)
+        return Jacobian(rows, residuals, as_penalty(self._l2), at)
 
     @contextmanager
     def _once(self, name: str) -> Iterator[None]:

@@ -154,12 +154,13 @@ def is_nonlinear(outputs: Callable[[Array], Array], x: Array) -> bool:
 def is_bent(start: Small, between: Small, end: Small, share: float, rounding: float = 0.0) -> bool:
     """Whether outputs between two points, at a share of the way, are off the line between theirs.
 
-    Deviations below `rounding` times the outputs do not count.
+    Deviations below `rounding` times the outputs do not count. Outputs that overflow are bent.
     """
     line = (1 - share) * start + share * end
     deviation, change = (np.abs(u).max(initial=0.0) for u in (between - line, end - start))
     size = np.abs(between).max(initial=0.0)
-    return not deviation <= LINEARITY_TOL * share * change + rounding * size
+    straight = deviation <= LINEARITY_TOL * share * change + rounding * size
+    return not (straight and np.isfinite(change))
 
 
 # A loss per sample, with its derivatives in the outputs in closed form, if known

@@ -231,6 +231,14 @@ class FlatProblem(CountingProblem):
 MAX_SLOPE_ERROR = 1e-2
 
 
+def as_penalty(l2: Any) -> float | Array:
+    """The weight of each entry's square, as a Jacobian has it: a number, or one per entry."""
+    if l2 is None:
+        return 0.0
+    own: float | Array = l2 if getattr(l2, "ndim", 0) else float(l2)
+    return own
+
+
 def is_gradient(problem: FlatProblem, x: Array, g: Array, idx: Any) -> bool:
     """Whether `g` agrees with the values of a problem: see `is_slope`."""
     space = Space(x)

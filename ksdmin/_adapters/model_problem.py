@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, FlatProblem
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, FlatProblem, as_penalty
 from ksdmin._problem.arrays import Array, namespace_of
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
@@ -193,7 +193,7 @@ class ModelProblem(FlatProblem):
             traits,
             has_matrix=matrix is not None,
             matrix_cost=None if matrix is None else matrix.cost,
-            has_jacobian=rows is not None and getattr(means.l2, "ndim", 0) == 0,
+            has_jacobian=rows is not None,
             rows_per_sample=1.0 if rows is None else float(rows.elements),
             has_finer_arithmetic=True,
         )
@@ -339,5 +339,5 @@ class ModelProblem(FlatProblem):
                 (total,), (slopes,) = self.team.joint([own], lambda _: [here], self._counts)
                 return means.value(total, size, y), means.residuals(slopes, root, scale)
 
-        penalty = 0.0 if means.l2 is None else float(means.l2)
-        return Jacobian(means.rows(R, scale), means.residuals(slopes, root, scale), penalty, at)
+        rows, residuals = means.rows(R, scale), means.residuals(slopes, root, scale)
+        return Jacobian(rows, residuals, as_penalty(means.l2), at)

@@ -5,7 +5,7 @@ from a penalty. Both leave out the variables that a bound holds. Solve (H + l D)
 for a damping l and any residuals e in place of r. D is diagonal, with the lengths of the columns
 of R: half way, on a logarithmic scale, between Levenberg's identity and Marquardt's diagonal. (It
 does as well as the better of the two, on nets and where the scales of variables differ much.)
-D is the identity in two cases. With a penalty, because that treats all variables alike. And with
+D is the identity in two cases. With a penalty, which comes in units of its own. And with
 fewer rows than unknowns: then many steps solve R d = -r, and the damping selects the shortest.
 (With the lengths of the columns, physics-informed nets came to a loss of zero at their points,
 but not between them.)
@@ -16,6 +16,9 @@ rank as far as m allows, and are factorised twice where rounding would hide m
 (`ShiftedOuterProduct`). With the second,
 
     d = -(R^T u + q / m),   (R R^T + m I) u = e - R q / m.
+
+If p differs from variable to variable, the same holds in variables scaled by ((p + l) / m)^1/2 with
+m = mean(p) + l. They are others for each damping.
 
 The matrices stay in the user's namespace, on its device, in float64.
 """
@@ -61,18 +64,23 @@ class GaussNewton:
             R *= space.in_double(free)
         self._space, self._penalty, self.residuals = space, jacobian.penalty, r
         self._few_rows = R.shape[0] < R.shape[1]
-        alike = self._penalty or self._few_rows
+        alike = jacobian.has_penalty or self._few_rows
         self._scales = None if alike else variable_scales(space, R)
         if self._scales is not None:
             R *= self._scales  # in place: it is large
         self._R = R
         # R R^T or R^T R.
-        self.matrix = ShiftedOuterProduct(space, R if self._few_rows else R.T, whole_below)
+        self.matrix = self._outer_product(R, whole_below)
         q, trace = self._scaled(space.in_double(g)) - r @ R, self.matrix.trace
         size, left, largest = space.floats(trace, (q @ q) ** 0.5, (trace * (r @ r)) ** 0.5)
         self._q = q if left > MIN_REMAINDER * space.eps * largest else None
+        self._each: Array | None = None  # the penalty of each variable, where they differ
+        self._shift = jacobian.penalty  # the penalty, or the mean of it
+        if not isinstance(jacobian.penalty, float):
+            self._each = space.in_double(jacobian.penalty)
+            self._shift = float(space.xp.mean(self._each))
         # The mean of the eigenvalues of H that are not zero by construction.
-        self.scale = size / self.matrix.order + self._penalty
+        self.scale = size / self.matrix.order + self._shift
 
     @property
     def least_damping(self) -> float:
@@ -125,11 +133,16 @@ class GaussNewton:
 
     def solver(self, damping: float) -> Step | None:
         """e -> d; None if rounding makes the equations singular."""
-        shift = damping + self._penalty
+        shift = damping + self._shift
+        R, q, scales = self._R, self._q, self._scales
+        if self._each is not None:
+            scales = (shift / (damping + self._each)) ** 0.5
+            R, q = R * scales, None if q is None else q * scales
+            self.matrix = self._outer_product(R, self.matrix.whole_below)
         solved = self.matrix.solver(shift)
         if solved is None:
             return None
-        R, q, space = self._R, self._q, self._space
+        space = self._space
 
         def step(e: Array) -> Array:
             e = space.in_double(e)
@@ -139,9 +152,13 @@ class GaussNewton:
                 d = -solved.then_transposed(e)
             else:
                 d = -solved.then_transposed(e - R @ q / shift) - q / shift
-            return space.in_own_dtype(self._scaled(d))
+            return space.in_own_dtype(d if scales is None else d * scales)
 
         return step
+
+    def _outer_product(self, R: Array, whole_below: float) -> ShiftedOuterProduct:
+        """R R^T or R^T R, whichever is smaller."""
+        return ShiftedOuterProduct(self._space, R if self._few_rows else R.T, whole_below)
 
 
 def variable_scales(space: Space, R: Array) -> Array:

@@ -225,7 +225,11 @@ class CheckedProblem(CountingProblem):
             )
         rows = self._space.copy(rows)  # a run overwrites them
         checked = None if at is None else partial(self._at, at, shapes[1])
-        return Jacobian(rows, residuals, as_scalar(penalty, "jacobian"), checked)
+        if np.ndim(penalty):
+            penalty = self._space.vector(penalty, "jacobian (penalty)")
+        else:
+            penalty = as_scalar(penalty, "jacobian")
+        return Jacobian(rows, residuals, penalty, checked)
 
     def factors(self, x: Array, idx: Any) -> Factors:
         out = self._counted(self._problem.factors, x, idx, nfev=2, njev=1)

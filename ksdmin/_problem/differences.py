@@ -18,6 +18,7 @@ from ksdmin._problem.box import Box
 # step has no cancellation: any small one does.
 ERROR_POWER = {"2-point": 1 / 2, "3-point": 2 / 3, "cs": 1.0}
 STEP_POWER = {"2-point": 1 / 2, "3-point": 1 / 3, "cs": 1 / 2}
+OF_GRADIENTS = "2-point"  # for products with the Hessian, of a torch model or closure
 
 # A variable whose bounds allow less than this share of a step counts as fixed, and does not
 # shorten the step.

@@ -143,7 +143,7 @@ DEFAULT_TRAITS = Traits()
 
 
 class Jacobian(NamedTuple):
-    """The curvature R^T R + penalty I, and the gradient R^T r + penalty x, of a sum of squares.
+    """The curvature R^T R + P, and the gradient R^T r + P x, of a sum of squares.
 
     Attributes
     ----------
@@ -151,8 +151,9 @@ class Jacobian(NamedTuple):
         R, of shape (rows, n): the weighted Jacobian of the residuals. A run may overwrite it.
     residuals : array
         r, one entry per row: the residuals, weighted alike.
-    penalty : float
-        The factor of x^T x / 2 in the objective.
+    penalty : float or array
+        The factor p of x^T x / 2 in the objective, where P = p I. Or one factor for each variable:
+        the diagonal of P, in x^T P x / 2.
     at : callable, optional
         ``at(y) -> (value, residuals)`` at another point y, on the same samples: the value, and the
         residuals with the same weights as `residuals`. A run corrects its steps with them. Without
@@ -185,8 +186,13 @@ class Jacobian(NamedTuple):
 
     rows: Array
     residuals: Array
-    penalty: float = 0.0
+    penalty: float | Array = 0.0
     at: Callable[[Array], tuple[Any, Array]] | None = None
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether there is a penalty."""
+        return not isinstance(self.penalty, float) or self.penalty != 0
 
 
 @runtime_checkable

@@ -212,6 +212,19 @@ def test_a_linear_model_is_linear_whatever_the_arithmetic(precision, dropout):
         assert problem.traits.nonlinear is nonlinear
 
 
+def test_a_model_that_overflows_is_not_linear():
+    class Growth(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rate = nn.Parameter(torch.tensor([1.0]))
+
+        def forward(self, x):
+            return torch.exp(300 * (self.rate - 1) * x[:, :1].abs())
+
+    problem = ksdmin.from_torch(Growth(), nn.MSELoss(), samples(1, torch.float32))
+    assert problem.traits.nonlinear
+
+
 # Threads
 
 

@@ -33,19 +33,23 @@ def equations(R, r, penalty, g, free=None):
 def expected(R, g, penalty, damping):
     """By a dense solver: the damping follows the columns' lengths where these are all known."""
     R, g = np.asarray(R), np.asarray(g)
-    alike = penalty or len(R) < len(g)
+    alike = np.any(penalty) or len(R) < len(g)
     D = np.ones(len(g)) if alike else np.linalg.norm(R, axis=0)
-    return -np.linalg.solve(R.T @ R + penalty * np.eye(len(g)) + damping * np.diag(D), g)
+    return -np.linalg.solve(R.T @ R + np.diag(penalty + damping * D), g)
 
 
 @SHAPES
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-@pytest.mark.parametrize("penalty", [0.0, 0.1])
+@pytest.mark.parametrize("penalty", [0.0, 0.1, "of some variables"])
 @pytest.mark.parametrize("more", [0.0, 1.0], ids=["", "with a remainder"])
 def test_the_step(kind, shape, penalty, more):
     R, r = rows(kind, shape)
+    of_each = penalty
+    if penalty == "of some variables":
+        of_each = np.where(np.arange(shape[1]) % 3, 0.0, 0.1)
+        penalty = of_each if kind == "numpy" else torch.tensor(of_each)
     g = r @ R + (penalty + more) * R[0]
-    at = equations(R, r, penalty, g)
+    at, penalty = equations(R, r, penalty, g), of_each
     for damping in (1e-6, 1e-3, 1.0):
         d, wanted = np.asarray(at.solver(damping)(r)), expected(R, g, penalty, damping)
         assert np.linalg.norm(d - wanted) <= 1e-8 * np.linalg.norm(wanted)
@@ -194,7 +198,8 @@ def test_a_run_begins_with_these_steps_only_where_they_cost_little(problem, whol
     assert bool(res.history["kind"][1] == "gauss-newton") is whole
 
 
-def test_blocks_of_different_residuals_take_it_together():
+@pytest.mark.parametrize("l2", [1e-9, {"2": 1e-9}], ids=["of all", "of some parameters"])
+def test_blocks_of_different_residuals_take_it_together(l2):
     model = tanh_net(1, 40, 1).double()
     x = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None]
     ends = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
@@ -204,7 +209,7 @@ def test_blocks_of_different_residuals_take_it_together():
         return torch.autograd.grad(model(x).sum(), x, create_graph=True)[0] - torch.cos(x)
 
     blocks = [(slope, x, 1.0), (lambda model, x: model(x) - torch.sin(x), ends, 10.0)]
-    problem = ksdmin.from_torch(model, residuals=blocks, l2=1e-9)
+    problem = ksdmin.from_torch(model, residuals=blocks, l2=l2)
     assert problem.traits.has_jacobian
     assert [block._rows.way for block in problem._blocks] == ["uses", "vmap"]
     J, g = problem.jacobian(problem.x0), problem.value_and_gradient(problem.x0)[1]

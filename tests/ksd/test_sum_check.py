@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import OptimizeWarning
 
 import ksdmin
@@ -48,6 +49,18 @@ def test_a_mean_is_not(kind, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(5000, lambda size: size, kind, seed)
+
+
+def test_a_mean_over_one_sample_is_not():
+    X = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(6, 2)
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh()).double()
+    data = X, X.sin()
+    problem = ksdmin.from_torch(net, torch.nn.MSELoss(), data, curvature="hessian", l2=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        res = ksdmin.minimize(problem, rng=0, options={"maxiter": 1})
+    assert res.history["size_C"][0] == 1
 
 
 def test_sums_over_few_samples_are_one_set():

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.arguments import REAL_PARTS, Block, check_real, check_rows
+from ksdmin._adapters.arguments import JOINED, REAL_PARTS, Block, check_real, check_rows
 from ksdmin._adapters.curvature import Product, SampleLoss
 from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.arrays import Array
@@ -158,7 +158,8 @@ def as_model(block: Block) -> Callable[[Any, Any], Array]:
         r = block.residuals(params) if whole else block.residuals(params, batch)
         check_real(r, "r", REAL_PARTS)
         if not hasattr(r, "shape"):
-            raise TypeError(f"r returned {type(r).__name__}: expected one array of residuals")
+            kind = type(r).__name__
+            raise TypeError(f"r returned {kind}: expected one array of residuals. {JOINED}")
         check_rows(tuple(r.shape), None if whole else _rows(batch))
         return r[None] if whole else r
 

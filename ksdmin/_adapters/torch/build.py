@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -64,7 +65,7 @@ from ksdmin._adapters.torch.problem import InDouble, TorchProblem, refuse_infere
 from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import as_subsets
-from ksdmin._problem.user_values import as_generator
+from ksdmin._problem.user_values import as_generator, frames_to_the_user
 
 P = TypeVar("P", bound=FlatProblem)
 
@@ -287,6 +288,13 @@ def _of_samples(
             checks.check_inner_derivatives(probing)
         model.recomputes = checks.reads_parameters_again(probing)
         kernels.fault = checks.fault_of_products(probing)
+        if kernels.by_differences:
+            warnings.warn(
+                f"{kernels.fault}. For now, products with the Hessian are differences of "
+                "gradients, which are less accurate",
+                UserWarning,
+                stacklevel=frames_to_the_user(),
+            )
         nonlinear = model.is_nonlinear(probe[0], at_x0, probing.forward.z.detach())
         kernels.lean_convolutions = lean_convolutions_work(probing)
         rows_wanted = nonlinear or isinstance(model, ResidualModel)  # other blocks may need them

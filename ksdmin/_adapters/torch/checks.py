@@ -452,11 +452,11 @@ def reads_parameters_again(probing: Probing) -> bool:
 
 
 def fault_of_products(probing: Probing) -> str | None:
-    """Why curvature products would be wrong; None if they are right, or raise an error.
+    """Why curvature products are wrong, or missing; None if they are right.
 
-    Either a torch.autograd.Function computes something in its backward pass that torch does not
-    see, or torch itself is wrong (as its weight_norm is). The first product raises, not from_torch,
-    because gradients alone may be all that is needed.
+    Torch may have no second derivative of an operation, a torch.autograd.Function may compute
+    something in its backward pass that torch does not see, or torch itself is wrong (as its
+    weight_norm is).
     """
     kernels = probing.kernels
     try:
@@ -464,20 +464,21 @@ def fault_of_products(probing: Probing) -> str | None:
             found = _fault_of_hessian(probing)
         else:
             found = _fault_of_jacobian(probing) if kernels.curvature else None
-    except (MissingDerivative, NotImplementedError):  # the first product will raise
-        return None
+    except MissingDerivative as error:
+        return str(error)
     return None if found is None else _wrong(kernels, found)
 
 
 def _fault_of_jacobian(probing: Probing) -> str | None:
     """J v, from differentiating the backward pass, and J^T u, from the backward pass itself."""
-    model, forward = probing.kernels.model, probing.forward
+    kernels, model, forward = probing.kernels, probing.kernels.model, probing.forward
     v = random_direction(probing.x, 1)
     with explained(OF_THE_MODEL):
-        jvp, vjp = probing.kernels.jacobian(forward.z, forward.parameters)
+        jvp, vjp = kernels.jacobian(forward.z, forward.parameters)
         Jv = jvp(v)
         u = random_direction(Jv, 2)
         here, there = float(u.flatten() @ Jv.flatten()), float(vjp(u) @ v)
+    kernels.output_hessian(forward.z.detach(), forward.targets, forward.w)(u)  # it may be missing
     scale = max(float(u.norm() * Jv.norm()), abs(there))
     if abs(here - there) > _TOLERANCE[model.precision] * scale:
         return "products with the Jacobian and with its transpose disagree"
@@ -515,5 +516,5 @@ def _wrong(kernels: Kernels, what: str) -> str:
         f"second derivatives of {type(kernels.model.model).__name__} by torch are wrong: {what}. "
         "An autograd.Function in it may be once_differentiable, detach something in its backward "
         "pass, or keep a derivative that it computed in the forward pass; torch's own weight_norm "
-        f"is wrong, too. Fix that, {advice}{OWN_PRODUCTS}"
+        f"is wrong, too. Fix that, {advice}or {OWN_PRODUCTS}"
     )

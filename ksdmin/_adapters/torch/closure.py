@@ -18,8 +18,6 @@ from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.protocol import Traits
 
-SCHEME = "2-point"  # accuracy of products if the closure gives gradients only
-
 NO_GRAPH = (
     "the closure neither called loss.backward(), nor returned a loss with a graph from the "
     "parameters: return the loss itself, without .item(), .detach() or torch.no_grad()"
@@ -193,7 +191,8 @@ class ClosureProblem(CountingProblem):
 
     def __init__(self, closure: Closure, space: Space) -> None:
         self._closure, self._space, self._counts = closure, space, Counts()
-        power = differences.ERROR_POWER[SCHEME] if closure.calls_backward else 1.0
+        differenced = closure.calls_backward
+        power = differences.ERROR_POWER[differences.OF_GRADIENTS] if differenced else 1.0
         self.traits = Traits(product_accuracy=power)
 
     def value(self, x: Tensor, idx: Any) -> float:
@@ -216,7 +215,9 @@ class ClosureProblem(CountingProblem):
                 return g
 
             _, g0 = self._closure.value_and_gradient(x)
-            return differences.product(gradient, x, g0, SCHEME, self._space.eps, self._space)
+            return differences.product(
+                gradient, x, g0, differences.OF_GRADIENTS, self._space.eps, self._space
+            )
         product = self._closure.product(x)
 
         def counted(v: Tensor) -> Tensor:

@@ -33,21 +33,22 @@ _SIGNS = (
     "ouble backward",
     "Can't call numpy() on Tensor that requires grad",
 )
-OWN_PRODUCTS = (
-    "give products of your own (curvature=(x, idx) -> product), or do without: "
-    "ksdmin.minimize(problem.fun, x, jac=problem.jac) with a numpy x takes differences of gradients"
-)
+OWN_PRODUCTS = "give products of your own (curvature=(x, idx) -> product)"
 OF_THE_MODEL = (
     "curvature products differentiate the model's backward pass, which torch cannot do: {error}. "
     "Compute the same with other operations (in an autograd.Function: a backward pass of torch "
-    "operations, without once_differentiable), " + OWN_PRODUCTS
+    "operations, without once_differentiable), or " + OWN_PRODUCTS
 )
 OF_THE_LOSS = (
     "the Gauss-Newton matrix needs second derivatives of the loss, which torch does not have: "
     "{error}. Write the loss with other operations, use curvature='empirical-fisher', which needs "
     "none, or " + OWN_PRODUCTS
 )
-OF_THE_FUNCTION = OF_THE_MODEL.replace("the model's backward pass", "the function's gradient")
+OF_THE_FUNCTION = (
+    OF_THE_MODEL.replace("the model's backward pass", "the function's gradient")
+    + ", or do without: "
+    "ksdmin.minimize(problem.fun, x, jac=problem.jac) with a numpy x takes differences of gradients"
+)
 
 
 class MissingDerivative(RuntimeError):
@@ -138,7 +139,7 @@ class Kernels:
         self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products
-        self.fault: str | None = None  # why its curvature products would be wrong
+        self.fault: str | None = None  # why its curvature products are wrong, or missing
 
     @property
     def has_diagonal(self) -> bool:
@@ -149,6 +150,11 @@ class Kernels:
     def diagonal(self) -> Any:
         """The kernel of the preconditioner's diagonal; None: there is none."""
         return None if self.make_diagonal is None else self.make_diagonal()
+
+    @property
+    def by_differences(self) -> bool:
+        """Whether gradients have to do for products; those of Fisher's matrix cannot."""
+        return self.fault is not None and self.curvature in ("gauss-newton", "hessian")
 
     def value(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
         """The sum of the losses, in float64."""

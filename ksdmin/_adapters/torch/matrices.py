@@ -69,6 +69,8 @@ class JacobianRows:
     @property
     def products(self) -> int:
         """How many products the rows count as: how often the model is evaluated for them."""
+        if self.way == "columns":
+            return self._model.x0.numel()
         return self.elements * (SAMPLES_PER_GRAPH if self.way == "graphs" else 1)
 
     def rows(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,6 +109,9 @@ class JacobianRows:
         if self.way == "vmap":
             return self._pulled(probing.x, probing.chunk[0], U.transpose(0, 1))[0].sum(0)
         forward = probing.forward
+        if self.way == "columns":
+            J = self._by_columns(forward.parameters, forward.z)
+            return U.reshape(len(U), -1) @ J.reshape(-1, J.shape[-1])
         if self.way == "uses":
             return self._pulled_by_uses(forward, U)
         return self._pulled_together(forward.parameters, forward.z, U, retain_graph=True)
@@ -153,6 +158,10 @@ class JacobianRows:
         """J, of shape (samples, outputs, n); and the outputs."""
         if self.way == "vmap":
             return self._pulled(x, inputs, None)
+        if self.way == "columns":
+            parameters = self._model.leaves(x)
+            z = self._model(parameters, inputs)
+            return self._by_columns(parameters, z), z.detach()
         if self.way == "uses":
             parameters = self._model.leaves(x)
             z = self._model(parameters, inputs)
@@ -198,6 +207,15 @@ class JacobianRows:
             back(slopes.reshape(z.shape), made.uses, made.take, retain_graph=again)
             J.append(made.joined(z, {i: piece[:, k] for i, piece in columns.items()}))
         return torch.stack(J, 1)
+
+    def _by_columns(self, parameters: list[Tensor], z: Tensor) -> Tensor:
+        """J, of shape (samples, outputs, n), from the products with all unit vectors."""
+        jvp, _ = self._kernels.jacobian(z, parameters)
+        n, like = self._model.x0.numel(), parameters[0]
+        with _quietly():
+            units = torch.eye(n, dtype=like.dtype, device=like.device)
+            columns = torch.func.vmap(jvp)(units).detach()
+        return columns.reshape(n, len(z), -1).permute(1, 2, 0)
 
     def _columns(
         self, parameters: list[Tensor], z: Tensor, which: Sequence[int]
@@ -323,7 +341,9 @@ def jacobian_rows(probing: Probing, budget: float) -> JacobianRows | None:
     if not x.is_cuda:
         most = min(most, max(1, CACHED_ENTRIES // entries))
     # a reverse pass for each sample writes an array of a weight's size at each of its uses
-    ways = ("uses", "vmap") if model.is_recurrent else ("vmap", "uses")
+    ways: tuple[str, ...] = ("uses", "vmap") if model.is_recurrent else ("vmap", "uses")
+    if 2 * x.numel() <= elements:  # a product is two passes back
+        ways = ("columns", *ways)
     every = [JacobianRows(kernels, elements, way, most) for way in (*ways, "graphs")]
     if every[0].miss_slopes(z, probing.chunk):  # in whichever way they are computed
         return None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.arguments import REAL_PARTS, Arguments, Block, check_real, check_rows
+from ksdmin._adapters.arguments import JOINED, REAL_PARTS, Arguments, Block, check_real, check_rows
 from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.checks import (
     check_forward_pass,
@@ -348,7 +348,8 @@ class ResidualModel(FlatModel):
         batch = (self.own_inputs(inputs),) if self._takes_samples else ()
         r = self.holding(parameters, self._residuals, self.model, *batch)
         if not isinstance(r, Tensor):
-            raise TypeError(f"r returned {type(r).__name__}: expected one tensor of residuals")
+            kind = type(r).__name__
+            raise TypeError(f"r returned {kind}: expected one tensor of residuals. {JOINED}")
         check_real(r, "r", REAL_PARTS)
         check_rows(tuple(r.shape), row_count(inputs) if self._takes_samples else None)
         r = r if self._takes_samples else r[None]

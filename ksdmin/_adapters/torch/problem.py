@@ -21,6 +21,7 @@ from ksdmin._adapters.torch.kernels import Kernels, Product
 from ksdmin._adapters.torch.matrices import scaled_slopes
 from ksdmin._adapters.torch.model_calls import STATISTICS_SAMPLES
 from ksdmin._adapters.torch.sums import SampleSums
+from ksdmin._problem import differences
 from ksdmin._problem.arrays import is_out_of_memory, rounded_like, to_host
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.kronecker import Factors, entry_count, samples_needed
@@ -185,6 +186,21 @@ class TorchProblem(TensorProblem):
         # what the Kronecker factors are of, where there are any
         self._blocks = None if kernels.factors is None else kernels.factors.blocks
         self._in_a_run = False
+        if sums.by_differences and not callable(self._curvature):
+            accuracy = differences.ERROR_POWER[differences.OF_GRADIENTS]
+            self.traits = replace(self.traits, product_accuracy=accuracy)
+
+    def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
+        if callable(self._curvature) or not self._sums.by_differences:
+            return super().curvature(x, idx)
+
+        def gradient(at: Tensor) -> Tensor:
+            g: Tensor = self.value_and_gradient(at, idx)[1]
+            return g
+
+        x, space = x.clone(), self._space
+        scheme = differences.OF_GRADIENTS
+        return differences.product(gradient, x, gradient(x), scheme, space.eps, space)
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""

@@ -232,8 +232,8 @@ class Path:
     def _left(self) -> float:
         """The most that can be gained: all residuals, and the penalty."""
         x, r = self._state.here.x, self._equations.residuals
-        squares, penalty = self._run.space.floats(r @ r, x @ x)
-        return (squares + self._jacobian.penalty * penalty) / 2
+        squares, penalty = self._run.space.floats(r @ r, x @ (self._jacobian.penalty * x))
+        return (squares + penalty) / 2
 
 
 def beyond_sample(turn: Turn) -> Callable[[Array], float]:

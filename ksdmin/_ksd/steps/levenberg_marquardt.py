@@ -134,7 +134,7 @@ def fit_step(run: KSDRun, state: KSDState, fit: Fit) -> KSDState:
             jacobian = evaluator.jacobian(here.x, here.idx)
         else:
             jacobian = evaluator.sparse_jacobian(here.x, here.idx, fit.reweighting)
-        if jacobian is None or jacobian.at is None or jacobian.penalty:
+        if jacobian is None or jacobian.at is None or jacobian.has_penalty:
             return changed(state, fit=None, ledger=evaluator.ledger)
         point = Point(run, jacobian, here, fit)
         held = fit.tests.of_point(point.cosine)

@@ -31,6 +31,7 @@ from ksdmin._run.evaluator import Evaluated, Evaluator
 SMALL_GAIN = 0.02
 # The relative deviation from the ratio of the numbers of samples that chance may explain.
 NEAR = 0.25
+FEW = 10  # on fewer samples, a mean may be anything
 
 
 def search(turn: Turn, kind: str, basis: Basis) -> Trial:
@@ -157,7 +158,7 @@ def warn_if_sum(run: KSDRun, state: KSDState, basis: Basis, origin: SubspacePoin
     size_A, size_C = size_of(here.idx), size_of(state.sets.C)
     if run.subsets.n is None or not size_A or not size_C:
         return
-    if NEAR * size_A < size_C:  # chance can look like a sum
+    if size_C < FEW or NEAR * size_A < size_C:  # chance can look like a sum
         return
     steepest = abs(basis.g_bar).argmax()
     slope = 0.0 if origin.slopes is None else float(origin.slopes[steepest])

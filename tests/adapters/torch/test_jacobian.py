@@ -42,7 +42,21 @@ class Recurrent(nn.Module):
         return self.last(self.steps(x if self.steps.batch_first else x.transpose(0, 1))[1][-1])
 
 
+class Decay(nn.Module):
+    """Two parameters, and ten outputs: the values at ten times."""
+
+    def __init__(self):
+        super().__init__()
+        self.start = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
+        self.rate = nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
+
+    def forward(self, x):
+        times = torch.linspace(0, 2, 10, dtype=torch.float64)
+        return self.start * torch.exp(-self.rate * times * (2 + x))
+
+
 MODELS = {
+    "few parameters": Decay,
     "one output": net,
     "three outputs": lambda: net(3),
     "nested": lambda: Slope(net()),
@@ -53,7 +67,8 @@ MODELS = {
 
 def made(name, **given):
     model = MODELS[name]()
-    targets = torch.cos(DATA).repeat(1, 3 if name == "three outputs" else 1)
+    outputs = {"three outputs": 3, "few parameters": 10}.get(name, 1)
+    targets = torch.cos(DATA).repeat(1, outputs)
     return ksdmin.from_torch(model, nn.MSELoss(), (DATA, targets), **given)
 
 
@@ -68,6 +83,11 @@ def test_it_is_the_curvature_and_the_gradient(name, given):
     H = torch.stack([product(unit).clone() for unit in torch.eye(len(x), dtype=x.dtype)])
     torch.testing.assert_close(J.rows.T @ J.rows + J.penalty * torch.eye(len(x)), H)
     torch.testing.assert_close(J.residuals @ J.rows + J.penalty * x, g)
+
+
+def test_few_parameters_have_columns():
+    res = ksdmin.minimize(made("few parameters"), rng=0, options={"maxiter": 1})
+    assert (list(res.kinds), res.nhev) == (["gauss-newton"], 2)
 
 
 @pytest.mark.parametrize(
