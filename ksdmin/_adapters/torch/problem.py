@@ -186,12 +186,14 @@ class TorchProblem(TensorProblem):
         # what the Kronecker factors are of, where there are any
         self._blocks = None if kernels.factors is None else kernels.factors.blocks
         self._in_a_run = False
-        if sums.by_differences and not callable(self._curvature):
+        # whether curvature products are differences of gradients
+        self._by_differences = kernels.by_differences and not callable(self._curvature)
+        if self._by_differences:
             accuracy = differences.ERROR_POWER[differences.OF_GRADIENTS]
             self.traits = replace(self.traits, product_accuracy=accuracy)
 
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
-        if callable(self._curvature) or not self._sums.by_differences:
+        if not self._by_differences:
             return super().curvature(x, idx)
 
         def gradient(at: Tensor) -> Tensor:

@@ -80,11 +80,6 @@ class SampleSums(SumsOverSamples):
         self._buffer_owner: object = None  # the product that the graphs' buffers belong to
 
     @property
-    def by_differences(self) -> bool:
-        """Whether curvature products are differences of gradients."""
-        return self._kernels.by_differences
-
-    @property
     def diagonal(self) -> Any:
         """The kernel of the preconditioner's diagonal, if there is one."""
         return self._kernels.diagonal
