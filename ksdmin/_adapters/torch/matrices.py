@@ -32,7 +32,7 @@ from torch import Tensor
 
 from ksdmin._adapters.curvature import DIAGONAL_TOL, off_diagonal
 from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels
+from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
 from ksdmin._adapters.torch.model_calls import row_count
 from ksdmin._adapters.torch.probing import Probing, alike
 from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
@@ -110,8 +110,8 @@ class JacobianRows:
             return self._pulled(probing.x, probing.chunk[0], U.transpose(0, 1))[0].sum(0)
         forward = probing.forward
         if self.way == "columns":
-            J = self._by_columns(forward.parameters, forward.z)
-            return U.reshape(len(U), -1) @ J.reshape(-1, J.shape[-1])
+            jvp, _ = self._kernels.jacobian(forward.z, forward.parameters)
+            return self._columns_by(lambda v: (U * jvp(v)).flatten(1).sum(1), len(U)).T
         if self.way == "uses":
             return self._pulled_by_uses(forward, U)
         return self._pulled_together(forward.parameters, forward.z, U, retain_graph=True)
@@ -211,11 +211,16 @@ class JacobianRows:
     def _by_columns(self, parameters: list[Tensor], z: Tensor) -> Tensor:
         """J, of shape (samples, outputs, n), from the products with all unit vectors."""
         jvp, _ = self._kernels.jacobian(z, parameters)
-        n, like = self._model.x0.numel(), parameters[0]
+        columns = self._columns_by(jvp)
+        return columns.reshape(len(columns), len(z), -1).permute(1, 2, 0)
+
+    def _columns_by(self, product: Product, at_once: int | None = None) -> Tensor:
+        """The products with all unit vectors, so many at once; None: all."""
+        x = self._model.x0
+        units = torch.eye(x.numel(), dtype=x.dtype, device=x.device)
         with _quietly():
-            units = torch.eye(n, dtype=like.dtype, device=like.device)
-            columns = torch.func.vmap(jvp)(units).detach()
-        return columns.reshape(n, len(z), -1).permute(1, 2, 0)
+            columns: Tensor = torch.func.vmap(product, chunk_size=at_once)(units)
+        return columns.detach()
 
     def _columns(
         self, parameters: list[Tensor], z: Tensor, which: Sequence[int]
