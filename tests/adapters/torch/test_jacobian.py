@@ -51,7 +51,7 @@ class Decay(nn.Module):
         self.rate = nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
 
     def forward(self, x):
-        times = torch.linspace(0, 2, 10, dtype=torch.float64)
+        times = torch.linspace(0, 2, 10, dtype=torch.float64, device=x.device)
         return self.start * torch.exp(-self.rate * times * (2 + x))
 
 
