@@ -65,10 +65,12 @@ MODELS = {
 }
 
 
+OUTPUTS = {"three outputs": 3, "few parameters": 10}  # of the others, one
+
+
 def made(name, **given):
     model = MODELS[name]()
-    outputs = {"three outputs": 3, "few parameters": 10}.get(name, 1)
-    targets = torch.cos(DATA).repeat(1, outputs)
+    targets = torch.cos(DATA).repeat(1, OUTPUTS.get(name, 1))
     return ksdmin.from_torch(model, nn.MSELoss(), (DATA, targets), **given)
 
 
@@ -219,7 +221,7 @@ def test_on_a_gpu_graphs_compute_the_same(name):
     for graphs in (True, False):
         model = MODELS[name]().cuda()
         x = DATA.cuda()
-        targets = torch.cos(x).repeat(1, 3 if name == "three outputs" else 1)
+        targets = torch.cos(x).repeat(1, OUTPUTS.get(name, 1))
         problem = ksdmin.from_torch(model, nn.MSELoss(), (x, targets), graphs=graphs)
         for idx in (slice(None), torch.arange(70, device="cuda")):  # the latter is padded
             J = problem.jacobian(problem.x0, idx)
