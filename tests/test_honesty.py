@@ -317,6 +317,27 @@ def test_not_a_number_in_products(first, preset):
     assert seen == list(range(1, res.nit + 1))
 
 
+def test_products_by_differences_that_fail_are_named_as_such():
+    def fun(x):  # minus the height of a sphere, whose radius is shorter than a difference
+        return -np.sqrt(1 - 1e18 * x @ x)
+
+    with np.errstate(all="ignore"):
+        res = minimize(fun, np.full(3, 1e-10), jac=lambda x: -1e18 * x / fun(x))
+    assert res.status == Status.NOT_FINITE
+    assert "The gradient is not finite near x0, so products" in res.message
+    assert "hess" not in res.message
+
+
+@pytest.mark.parametrize("jac", [None, "3-point", lambda x: np.where(x > 0, 1 + np.log(x), np.nan)])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_products_by_differences_go_the_other_way_at_an_edge(jac, bounded):
+    bounds = [(-1.0, 1.0)] * 5 if bounded else None
+    with np.errstate(all="ignore"):
+        res = minimize(lambda x: np.sum(x * np.log(x)), np.full(5, 1e-9), jac=jac, bounds=bounds)
+    assert res.success
+    assert_allclose(res.x, np.exp(-1.0), rtol=1e-4)
+
+
 @presets
 def test_a_basis_that_is_cut_short_is_used(preset):
     last = None

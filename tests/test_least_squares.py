@@ -288,6 +288,36 @@ def test_a_start_far_off_is_no_reason_to_end_early():
     assert res.x[0] == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("loss", ["linear", "soft_l1"])
+@pytest.mark.parametrize("rate", [0.8, 0.877])
+def test_a_start_where_squares_of_slopes_overflow_is_left(rate, loss, sparse):
+    t = np.linspace(10, 400, 25)
+
+    def jac(x):
+        e = np.exp(x[1] * t)
+        J = np.stack([e, x[0] * t * e], 1)
+        return csr_array(J) if sparse else J
+
+    def residuals(x):
+        return x[0] * np.exp(x[1] * t) - 2 * np.exp(-0.01 * t)
+
+    with np.errstate(over="ignore"):
+        res = ksdmin.least_squares(residuals, [1.0, rate], jac, loss=loss, max_nfev=500)
+    assert res.history[0].value > 1e130
+    assert res.cost < 10  # it is 5.9 for x[0] = 0
+
+
+def test_residuals_whose_squares_overflow_are_outliers():
+    t = np.linspace(10, 400, 25)
+
+    def residuals(x):
+        return x[0] * np.exp(x[1] * t) - 2 * np.exp(-0.01 * t)
+
+    res = ksdmin.least_squares(residuals, [1.0, 1.4], loss="arctan")
+    assert (res.success, res.cost) == (True, pytest.approx(25 * np.pi / 4))  # it is flat there
+
+
 def test_a_jacobian_that_is_not_finite_where_the_value_is_lower_is_no_success():
     def jac(x):
         return np.array([[1.0]]) if x[0] > 1 else np.array([[np.nan]])

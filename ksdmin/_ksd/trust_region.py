@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.blas import dnrm2
 from scipy.linalg.lapack import dgeqrf, dgeqrf_lwork, dgesdd, dormqr
 
 from ksdmin._ksd.cost_model import read
@@ -144,7 +145,8 @@ class SingularValues:
 
 def length_of(u: Small) -> float:
     """The Euclidean norm; for few entries, numpy's reductions take three times as long."""
-    return math.sqrt(u.dot(u))
+    square = u.dot(u)
+    return math.sqrt(square) if square < math.inf else float(dnrm2(u))  # that does not overflow
 
 
 def without_zeros(u: Small) -> Small:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,15 +167,18 @@ def product(
     point that lies one step further inside; all products share the gradient there.
     """
     reach = error ** STEP_POWER[scheme] * max(1.0, space.norm(x))
+    either_way = partial(_either_way, grad, x, lambda: g0, scheme, space)
     if box is None:
-        return lambda v: slope(grad, x, v, reach / (space.norm(v) or 1.0), lambda: g0, scheme)
+        return lambda v: either_way(v, reach / (space.norm(v) or 1.0))
 
     margins = box.margins(reach)
 
     def times(v: Array) -> Array:
         h = reach / (space.norm(v) or 1.0)
         forth, back = box.contains(x + h * v), box.contains(x - h * v)
-        if (forth and back) if scheme == "3-point" else (forth or back):
+        if forth and back:
+            return either_way(v, h)
+        if scheme != "3-point" and (forth or back):
             return slope(grad, x, v, h if forth else -h, lambda: g0, scheme)
         v, h = _shortened(v, h, margins, space)
         return slope(grad, inner(), v, h, inner_gradient, scheme)
@@ -183,6 +186,18 @@ def product(
     inner = cache(lambda: box.within(margins).project(x))
     inner_gradient = cache(lambda: grad(inner()))
     return times
+
+
+def _either_way(
+    grad: Function, x: Array, g0: Value, scheme: str, space: Space, v: Array, h: float
+) -> Array:
+    """Hv from a step in any direction; from one with a finite gradient, if there is one."""
+    Hv = slope(grad, x, v, h, g0, scheme)
+    for step in (-h, h):
+        if math.isfinite(space.max_abs(Hv)):
+            break
+        Hv = slope(grad, x, v, step, g0, "2-point")
+    return Hv
 
 
 def _shortened(v: Array, h: float, margins: Array, space: Space) -> tuple[Array, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
@@ -27,6 +28,8 @@ from ksdmin._problem.values import changed
 # The least weight of a residual in the Gauss-Newton matrix: that of an outlier is negative (SciPy's
 # least_squares has the same floor).
 LEAST_WEIGHT = EPS
+# A weight is divided by, also where the slope of a loss underflows.
+LEAST_POSITIVE = sys.float_info.min
 
 # The least weight of a residual in a step, as a share of the slope of its loss.
 LEAST_SHARE = 0.1
@@ -220,8 +223,7 @@ class ResidualProblem(FunctionProblem):
             return None
         if self._plain:
             return Jacobian(J.copy("K"), r, at=partial(self._value_and_residuals, idx=idx))
-        least = LEAST_SHARE * self._scale(r) * self._rho(r)[1]
-        return self._weighted(J, r, idx, np.maximum(self._weights(r), least))
+        return self._weighted(J, r, idx, self._weights(r, LEAST_SHARE))
 
     def matrix(self, x: Array, idx: Any = WHOLE) -> Array | None:
         """The curvature matrix; None likewise."""
@@ -291,13 +293,19 @@ class ResidualProblem(FunctionProblem):
                 self._last_rho = r, self._loss((r / self._f_scale) ** 2)
         return self._last_rho[1]
 
-    def _weights(self, r: Small) -> Small:
-        """The second derivative of each loss along its residual, kept positive."""
+    def _weights(self, r: Small, share: float = 0.0) -> Small:
+        """The second derivative of each loss along its residual, kept positive.
+
+        It is at least this share of the slope of the loss; without a share, at least a constant.
+        """
         if self._plain:
             return np.ones_like(r)
         rho = self._rho(r)
-        curved = rho[1] + 2 * rho[2] * (r / self._f_scale) ** 2
-        weights: Small = self._scale(r) * np.maximum(curved, LEAST_WEIGHT)
+        with np.errstate(over="ignore", invalid="ignore"):
+            curved = rho[1] + 2 * rho[2] * (r / self._f_scale) ** 2
+        least = np.maximum(share * rho[1], LEAST_POSITIVE) if share else LEAST_WEIGHT
+        # Not `maximum`: where squares overflow, 0 times infinity is NaN.
+        weights: Small = self._scale(r) * np.fmax(curved, least)
         return weights
 
     def _force(self, r: Small) -> Small:

@@ -301,9 +301,12 @@ def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
         return f"fun({where}) is {here.value}{mend}"
     if not math.isfinite(run.space.max_abs(here.gradient)):
         return not_finite_gradient(run, evaluator, state, here, where)
-    if state.broken:
-        return f"A product with the Hessian at {where} (hess or hessp) is not finite."
-    return ""
+    if not state.broken:
+        return ""
+    if evaluator.product_error:  # the user gave no products
+        why = f"The gradient is not finite near {where}"
+        return f"{why}, so products with the Hessian by its differences fail."
+    return f"A product with the Hessian at {where} (hess or hessp) is not finite."
 
 
 def not_finite_gradient(

@@ -29,6 +29,9 @@ from ksdmin._run.fit_tests import Held
 
 # A good step lowers the damping by this factor at most.
 LARGEST_CUT = 1 / 3
+# After so many matrices in a row that predicted badly the quasi-Newton model leads. (After 4, wrong
+# ones take 1.2 times as many evaluations in all; after 3, a run with the right one changes, too.)
+TOO_MANY_MISSES = 5
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,11 @@ class NewtonChoice:
     # Whether the last step with a new matrix gained much less than the matrix predicted: the next
     # one has damped directions, too.
     damped: bool = False
-    failed: bool = False  # whether that step led nowhere: the next one has a Krylov space
+    # Whether that step led nowhere, or `misses` are too many: the next one has a Krylov space.
+    failed: bool = False
+    # How many new matrices in a row predicted less than half or more than twice the gain. `hess`
+    # may be a rough approximation, or wrong: then the quasi-Newton model learns more.
+    misses: int = 0
     allowed: bool = True  # whether the matrix may be taken at all
     samples: int | None = None  # of the last matrix, or the first, if it is made of products
 
@@ -135,10 +142,17 @@ class NewtonChoice:
         fall = logarithmic_fall(outcome)
         if outcome.whole_curvature:
             damped = not outcome.actual >= MIN_REDUCTION * outcome.trial.newton_reduction
-            failed = not (outcome.accepted and outcome.moved)
-            known = changed(self, fall=max(fall, 0.0), reused_fall=math.inf)
+            misses = self.misses + 1 if self._missed(outcome, damped) else 0
+            failed = not (outcome.accepted and outcome.moved) or misses >= TOO_MANY_MISSES
+            known = changed(self, fall=max(fall, 0.0), reused_fall=math.inf, misses=misses)
             return changed(known, damped=damped, failed=failed)
         return changed(self, reused_fall=fall)
+
+    def _missed(self, outcome: Outcome, damped: bool) -> bool:
+        """Whether the gain was far from what a matrix from `hess` predicted."""
+        if outcome.trial.is_gauss_newton or self.samples is not None:
+            return False
+        return damped or outcome.trial.newton_reduction < MIN_REDUCTION * outcome.actual
 
 
 def logarithmic_fall(outcome: Outcome) -> float:

@@ -158,8 +158,7 @@ class Point:
         self.R = rows.matrix if sparse else rows
         self.structure: Structure | None = rows.structure if sparse else None
         self.weights = rows.weights if sparse else None
-        squares = self.R.power(2).sum(0) if sparse else np.einsum("ij,ij->j", rows, rows)
-        self.lengths = np.sqrt(squares)
+        self.lengths = column_lengths(self.R)
         self.D = without_zeros(fit.scale if fit.scaled else np.maximum(fit.scale, self.lengths))
         self.box, self.free = run.box, None
         if run.box is not None:
@@ -213,7 +212,7 @@ class Point:
         fit = after.fit
         if fit is None or fit.scaled or (fit.held is None and not fit.stuck):
             return after
-        hidden = (self.lengths > 0) & (self.lengths <= EPS**0.5 * self.D)
+        hidden = (self.lengths > 0) & (self.lengths < EPS**0.5 * self.D)
         if not hidden.any():
             return after
         again = changed(fit, scale=self.lengths, radius=math.nan, held=None, stuck=False)
@@ -500,6 +499,17 @@ class Search:
             accepted=step_norm > 0,
             kind=NAME,
         )
+
+
+def column_lengths(R: Any) -> Small:
+    """The Euclidean norms of the columns, which may be dense or sparse."""
+    with np.errstate(over="ignore"):
+        dense = isinstance(R, np.ndarray)
+        squares = np.einsum("ij,ij->j", R, R) if dense else R.power(2).sum(0)
+    largest = abs(R).max() if squares.max() == math.inf else 1.0
+    if not 1.0 < largest < math.inf:
+        return np.asarray(np.sqrt(squares))
+    return largest * column_lengths(R / largest)
 
 
 def updated_bend(point: Point, tried: Tried, gradient: Small) -> Small:
