@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ksdmin
+from tests.jax_precision import jax_in
 
 torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
@@ -18,10 +19,8 @@ EXP = {"torch": torch.exp, "jax": jnp.exp, "numpy": np.exp}
 
 @pytest.fixture(autouse=True, scope="module")
 def double_precision():
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", before)
+    with jax_in("float64"):
+        yield
 
 
 def array(library, values):
@@ -245,7 +244,6 @@ def test_what_cannot_be_is_named(fun, x0, given, error, said):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu():
     t, y = torch.tensor(T, device="cuda"), torch.tensor(Y, device="cuda")
     res = ksdmin.least_squares(

@@ -7,6 +7,7 @@ from scipy.optimize import OptimizeWarning, rosen, rosen_der, rosen_hess, rosen_
 
 import ksdmin
 from ksdmin import Status
+from tests.noted import noted
 
 START = np.array([-1.2, 1.0, 0.5])
 CONTRADICTED = "jac contradicts fun at x0"
@@ -31,12 +32,7 @@ def bowl(x):
 )
 def test_a_gradient_along_which_fun_rises(jac, most):
     """A wrong sign is noticed early; the values that show it are counted."""
-    calls = []
-
-    def fun(x):
-        calls.append(1)
-        return rosen(x)
-
+    fun, calls = noted(rosen)
     res = ksdmin.minimize(fun, START, jac=jac)
     assert res.status == Status.PRECISION_LOSS
     assert "fun rises along -jac: check jac, and its sign" in res.message

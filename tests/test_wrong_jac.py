@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize, rosen, rosen_der
 
 import ksdmin
+from tests.noted import noted
 
 START = np.array([-1.2, 1.0, 0.5])
 CONTRADICTED = "jac contradicts fun at x0"
@@ -74,12 +75,7 @@ def test_it_is_noticed_also(given):
 
 
 def test_many_unknowns_are_not_looked_at_one_by_one():
-    calls = []
-
-    def fun(x):
-        calls.append(1)
-        return rosen(x)
-
+    fun, calls = noted(rosen)
     with pytest.warns(RuntimeWarning, match=CONTRADICTED):
         res = ksdmin.minimize(
             fun, np.linspace(-1, 1, 500), jac=lambda x: 2 * rosen_der(x), options={"maxiter": 0}

@@ -11,16 +11,10 @@ import ksdmin
 from examples.harness.net_training.instrumented_problems import Timed
 from examples.harness.net_training.replayed_problem import Recorded, Repeated
 from ksdmin._problem.protocol import OPTIONAL_VERBS
+from tests.nets import tanh_net
 
 OPTIONS = {"maxiter": 5, "gtol": 0.0}
 SCRIPT = "own_share"
-
-
-def net(linear):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        deep = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-        return nn.Linear(3, 2) if linear else deep
 
 
 def problem(loss, device="cpu"):
@@ -29,7 +23,8 @@ def problem(loss, device="cpu"):
     classes = loss == "cross entropy"
     targets = (inputs[:, 0] > 0).long() if classes else inputs[:, :2].sin()
     data = inputs.to(device), targets.to(device)
-    model = net(loss == "linear").double().to(device)
+    widths = (3, 2) if loss == "linear" else (3, 4, 2)
+    model = tanh_net(*widths).double().to(device)
     kind = nn.CrossEntropyLoss() if classes else nn.MSELoss()
     return ksdmin.from_torch(model, kind, data, l2=1e-4)
 

@@ -17,7 +17,7 @@ from ksdmin._ksd.recorded import RecordedStep, RecordedSteps, is_recordable
 from ksdmin._ksd.steps.quasi_newton import solved
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed
-from tests.ksd.marks import on_cuda
+from tests.nets import tanh_net
 
 torch = pytest.importorskip("torch")
 N, CAPACITY = 30, 5
@@ -150,7 +150,7 @@ def test_a_direction_is_that_of_its_own_diagonal(same):
     assert slope == pytest.approx(float(g @ u))
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_only_small_models_of_pairs_alone_are_recorded():
     for n, drift, recorded in ((N, None, True), (N, Drift(), False), (10_000_000, None, False)):
         s = torch.ones(n, dtype=torch.float64, device="cuda")
@@ -159,7 +159,7 @@ def test_only_small_models_of_pairs_alone_are_recorded():
         assert is_recordable(Space(s), model.with_pair(Space(s), s, s)) == recorded
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_on_a_device_the_graph_repeats_it():
     """The first step is recorded, the others are repeated; the pairs move along."""
     H, path = quadratic("cuda"), points(8, "cuda")
@@ -176,18 +176,16 @@ def test_on_a_device_the_graph_repeats_it():
         assert found.slope == pytest.approx(float(at[1] @ path[0]))
 
 
-def small_net(device="cuda"):
-    torch.manual_seed(0)
-    inputs = torch.randn(200, 8, dtype=torch.float64, device=device)
-    net = torch.nn.Sequential(torch.nn.Linear(8, 10), torch.nn.Tanh(), torch.nn.Linear(10, 1)).to(
-        device, torch.float64
-    )
+def small_net():
+    """A model with factors is not recorded: this one has a diagonal."""
+    inputs = torch.randn(200, 8, dtype=torch.float64, device="cuda")
     targets = torch.sin(inputs.sum(1, keepdim=True))
-    settings = {"l2": 1e-4, "precond": "diagonal"}  # a model with factors is not recorded
+    net = tanh_net(8, 10, 1).to("cuda", torch.float64)
+    settings = {"l2": 1e-4, "precond": "diagonal"}
     return ksdmin.from_torch(net, torch.nn.MSELoss(), (inputs, targets), **settings)
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_a_run_with_it_is_a_run_without_it(monkeypatch):
     """But for rounding: the same evaluations, and nearly the same points."""
     problem = small_net()
@@ -199,13 +197,13 @@ def test_a_run_with_it_is_a_run_without_it(monkeypatch):
     assert_allclose(ours.history["value"], theirs.history["value"], rtol=1e-6)
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_a_step_made_twice_is_the_same(replayed):
     states = replayed(small_net(), rng=0, options=OPTIONS)
     assert sum(state.model.solved is not None for state in states) > 5
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_a_run_that_was_saved_goes_on_as_if_it_had_not_been(tmp_path):
     solver = ksdmin.Solver(small_net(), options=OPTIONS, rng=0)
     for _ in range(12):
