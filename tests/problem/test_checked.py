@@ -150,13 +150,19 @@ def test_lists_and_other_floats(kind):
 # Two libraries
 
 
-def in_torch(**verbs):
+def in_torch(requires_grad=False, **verbs):
     torch = pytest.importorskip("torch")
-    H = torch.as_tensor(HESSIAN)
+    H = torch.as_tensor(HESSIAN).requires_grad_(requires_grad)
     right = {
         "value": lambda self, x, idx: x @ H @ x / 2 - x.sum(),
         "value_and_gradient": lambda self, x, idx: (x @ H @ x / 2 - x.sum(), H @ x - 1),
         "curvature": lambda self, x, idx: lambda v: H @ v,
+        "value_and_projected_gradient": lambda self, x, idx, V: (
+            x @ H @ x / 2 - x.sum(),
+            V @ (H @ x - 1),
+        ),
+        "traits": ksdmin.Traits(has_projected_gradient=True),
+        "subsets": ksdmin.Subsets(100, curvature=10, search=10),
     }
     return problem(**{**right, **verbs}), torch.full((N,), 2.0, dtype=torch.float64)
 
@@ -171,25 +177,12 @@ def in_torch(**verbs):
 def test_numpy_where_x_is_a_tensor(origin, verbs):
     told = rf"{origin} returned numpy\.ndarray, but x0 is an array of .*torch: return the same kind"
     with pytest.raises(TypeError, match=told):
-        run(*in_torch(**verbs))
+        run(*in_torch(**verbs), rng=0)
 
 
 def test_tensors_may_carry_a_graph():
     """Whatever a verb returns is detached: values, gradients, products, and slopes."""
-    torch = pytest.importorskip("torch")
-    H = torch.as_tensor(HESSIAN).requires_grad_()
-    own, x0 = in_torch(
-        value=lambda self, x, idx: x @ H @ x / 2 - x.sum(),
-        value_and_gradient=lambda self, x, idx: (x @ H @ x / 2 - x.sum(), H @ x - 1),
-        curvature=lambda self, x, idx: lambda v: H @ v,
-        value_and_projected_gradient=lambda self, x, idx, V: (
-            x @ H @ x / 2 - x.sum(),
-            V @ (H @ x - 1),
-        ),
-        traits=ksdmin.Traits(has_projected_gradient=True),
-        subsets=ksdmin.Subsets(100, curvature=10, search=10),
-    )
-    res = run(own, x0, rng=0)
+    res = run(*in_torch(requires_grad=True), rng=0)
     assert res.success
     assert not res.x.requires_grad
 

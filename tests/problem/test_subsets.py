@@ -331,43 +331,27 @@ def requests(draw):
     return blocks, Sizes(draw(size), draw(size), draw(size)), draw(st.integers(0, 5))
 
 
-def rows_of(idx, n):
-    return np.arange(n)[idx]
-
-
 def in_blocks(idx, blocks):
     ends = np.cumsum(blocks)
     return [idx[(idx >= end - size) & (idx < end)] for end, size in zip(ends, blocks, strict=True)]
 
 
 @given(requests())
-def test_sizes_are_exact_and_every_block_is_there(request):
+def test_every_block_is_there_and_B_and_C_are_disjoint_where_a_block_holds_both(request):
     blocks, sizes, seed = request
-    subsets = StratifiedSubsets(blocks)
-    sets = subsets.draw(0, np.random.default_rng(seed), sizes)
-    for idx, size in zip((sets.A, sets.B, sets.C), (sizes.A, sizes.B, sizes.C), strict=True):
-        assert subsets.is_full(idx) == (size == sum(blocks))
-        idx = rows_of(idx, sum(blocks))
+    subsets, n = StratifiedSubsets(blocks), sum(blocks)
+    sets, parts = subsets.draw(0, np.random.default_rng(seed), sizes), {}
+    for name in "ABC":
+        idx, size = getattr(sets, name), getattr(sizes, name)
+        assert subsets.is_full(idx) == (size == n)
+        idx = np.arange(n)[idx]
         assert len(idx) == size
         assert (np.diff(idx) > 0).all()
-        parts = in_blocks(idx, blocks)
-        assert [len(part) for part in parts] == equal_shares(size, blocks)
-        assert all(len(part) for part in parts)
-
-
-@given(requests())
-def test_B_and_C_are_disjoint_in_the_blocks_that_hold_both(request):
-    blocks, sizes, seed = request
-    sets = StratifiedSubsets(blocks).draw(0, np.random.default_rng(seed), sizes)
-    n = sum(blocks)
-    for b, c, size in zip(
-        in_blocks(rows_of(sets.B, n), blocks),
-        in_blocks(rows_of(sets.C, n), blocks),
-        blocks,
-        strict=True,
-    ):
-        if len(b) + len(c) <= size:
-            assert not np.intersect1d(b, c).size
+        parts[name] = in_blocks(idx, blocks)
+        assert [len(part) for part in parts[name]] == equal_shares(size, blocks)
+        assert all(len(part) for part in parts[name])
+    for b, c, size in zip(parts["B"], parts["C"], blocks, strict=True):
+        assert len(b) + len(c) > size or not np.intersect1d(b, c).size
 
 
 def test_a_requests_sizes_are_adopted():

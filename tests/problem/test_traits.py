@@ -260,3 +260,8 @@ def test_a_problem_may_count_its_own_evaluations():
     own, plain = ksdmin.minimize(CountsItself(), np.ones(3)), ksdmin.minimize(Bowl(), np.ones(3))
     assert (own.nfev, own.njev) == (0, plain.njev)
     assert own.passes < plain.passes
+
+
+def test_noise_may_be_declared_to_be_zero():
+    own = type("Own", (Bowl,), {"traits": Traits(noise=0.0)})
+    assert ksdmin.minimize(own(), np.ones(3)).success
