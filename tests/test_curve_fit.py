@@ -41,13 +41,6 @@ def test_the_same_fit_as_scipys(sigma, absolute_sigma, jac):
     np.testing.assert_allclose(pcov, cov, rtol=1e-3)
 
 
-def test_one_error_for_all():
-    for jac in (None, derivatives):
-        _, pcov = ksdmin.curve_fit(decay, T, Y, sigma=0.1, absolute_sigma=True, jac=jac)
-        _, each = ksdmin.curve_fit(decay, T, Y, sigma=np.full(25, 0.1), absolute_sigma=True)
-        np.testing.assert_allclose(pcov, each, rtol=1e-4)
-
-
 def test_data_that_are_missing():
     t, y, sigma = T.copy(), Y.copy(), SIGMA.copy()
     t[3], y[7] = np.nan, np.nan

@@ -113,30 +113,6 @@ def test_what_is_not_converged_is_no_success():
     assert (res.success, res.status) == (False, Status.MAXITER)
 
 
-def curve(unit, n=400):
-    """Many unknowns: a smooth curve through noisy values, stiff at first."""
-    t = np.linspace(0, 1, n)
-    y = np.sin(7 * t) + 0.1 * np.cos(91 * t)
-
-    def residuals(x):
-        return unit * np.concatenate([x + 0.1 * x**3 - y, 3 * np.diff(x, 2)])
-
-    def jac(x):
-        second = np.diff(np.eye(n), 2, axis=0)
-        return unit * np.concatenate([np.diag(1 + 0.3 * x**2), 3 * second])
-
-    return residuals, jac, np.zeros(n)
-
-
-@pytest.mark.parametrize("unit", [1e-8, 1e8])
-def test_many_unknowns_of_numpy(unit):
-    residuals, jac, x0 = curve(unit)
-    res = ksdmin.minimize(ksdmin.as_problem(residuals=residuals, jac=jac), x0)
-    assert res.success, res.message
-    expected = ksdmin.least_squares(*curve(1.0)[:1], x0, curve(1.0)[1])
-    np.testing.assert_allclose(res.x, expected.x, rtol=1e-6, atol=1e-8)
-
-
 @pytest.mark.parametrize("unit", [1e-8, 1e8])
 def test_means_over_samples_of_residuals(unit):
     rng = np.random.default_rng(0)

@@ -2,7 +2,6 @@
 
 import argparse
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,7 +12,6 @@ from examples.harness.net_training.replayed_problem import Recorded, Repeated
 from ksdmin._problem.protocol import OPTIONAL_VERBS
 from tests.nets import tanh_net
 
-OPTIONS = {"maxiter": 5, "gtol": 0.0}
 SCRIPT = "own_share"
 
 
@@ -52,24 +50,8 @@ def test_every_evaluation_of_the_run_is_made_again(script, make):
         assert found["milliseconds of a solve"] > 0
 
 
-VERBS = {
-    "squares": {"jacobian", "residuals", "value_and_gradient"},
-    "cross entropy": {"curvature", "product", "value_and_projected_gradient", "factors"},
-    "linear": {"matrix"},
-}
-
-
-@pytest.mark.parametrize("loss", VERBS)
-def test_the_run_that_is_written_down_is_the_same(loss):
-    plain, recorded = problem(loss), Recorded(problem(loss))
-    runs = [ksdmin.minimize(one, rng=0, options=OPTIONS) for one in (plain, recorded)]
-    for name in ("value", "nfev", "njev", "nhev", "passes"):
-        np.testing.assert_array_equal(*(res.history[name] for res in runs))
-    assert {call[0] for call in recorded.calls} >= VERBS[loss]
-
-
 @pytest.mark.parametrize("wrapper", [Recorded, Timed])
-@pytest.mark.parametrize("loss", VERBS)
+@pytest.mark.parametrize("loss", ["squares", "cross entropy", "linear"])
 def test_wrappers_have_every_verb_that_traits_may_promise(wrapper, loss):
     """Also those that no run above has asked for."""
     wrapped = wrapper(problem(loss))

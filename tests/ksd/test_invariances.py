@@ -86,29 +86,6 @@ def test_a_constant_and_the_scale_of_a_function():
         assert 1 / 1.2 <= res.passes / plain.passes <= 1.2, (constant, scale)
 
 
-@pytest.mark.parametrize("scale", [1e-4, 1e4])
-def test_the_scale_of_residuals(scale):
-    t = np.linspace(0, 4, 30)
-    y = 2 * np.exp(-0.7 * t) + 0.05 * np.sin(9 * t)
-
-    def run(scale):
-        def residuals(x):
-            return scale * (x[0] * np.exp(-x[1] * t) - y)
-
-        def jac(x):
-            falls = np.exp(-x[1] * t)
-            return scale * np.stack([falls, -x[0] * t * falls], 1)
-
-        problem = ksdmin.as_problem(residuals=residuals, jac=jac)
-        return ksdmin.minimize(problem, [1.0, 0.1])
-
-    plain, res = run(1.0), run(scale)
-    assert plain.success
-    assert res.success
-    np.testing.assert_allclose(res.x, plain.x, rtol=1e-3)
-    assert 1 / 1.2 <= res.passes / plain.passes <= 1.2
-
-
 def test_the_order_of_the_variables():
     order = np.random.default_rng(0).permutation(8)
     plain, res = of_function(0.0, 1.0), of_function(0.0, 1.0, order)

@@ -97,16 +97,6 @@ def test_a_zero_matrix_gives_steepest_descent():
 # Runs
 
 
-def test_a_quadratic_takes_one_step():
-    H, b = spd(30), np.ones(30)
-    res = ksdmin.minimize(
-        lambda x: (x @ H @ x / 2 - b @ x, H @ x - b), np.zeros(30), jac=True, hess=lambda x: H
-    )
-    assert res.success
-    assert (res.nit, res.nhev) == (1, 1)
-    np.testing.assert_allclose(res.x, np.linalg.solve(H, b), rtol=1e-6)
-
-
 def test_a_logistic_regression_takes_few_iterations_and_matrices():
     res = ksdmin.minimize(**logistic(), options={"gtol": 1e-8})
     assert res.success
@@ -140,16 +130,6 @@ def test_within_bounds_only_the_free_variables_take_part():
     assert res.success
     assert (res.x[:3] <= 0.5).all()
     np.testing.assert_allclose(res.x, plain.x, atol=1e-5)
-
-
-def test_a_saddle_point_is_left():
-    def double_well(x):
-        return np.sum((x**2 - 1) ** 2), 4 * x * (x**2 - 1)
-
-    x0 = np.array([1e-3, 0.9, -0.9, 1e-3])
-    res = ksdmin.minimize(double_well, x0, jac=True, hess=lambda x: np.diag(12 * x**2 - 4))
-    assert res.success
-    np.testing.assert_allclose(np.abs(res.x), 1, atol=1e-5)
 
 
 def test_hess_beside_hessp_is_called_only_where_it_is_less_work():
