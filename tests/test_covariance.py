@@ -174,24 +174,19 @@ def test_what_is_no_likelihood_of_n_samples_asks_for_a_scale():
 # Of a result
 
 
-def test_a_result_knows_its_problem():
-    model = POISSON
-    res = ksdmin.minimize(model.fun, np.zeros(n), jac=model.jac)
-    expected = np.linalg.inv(model.hess(res.x))
-    assert_allclose(ksdmin.covariance(res), expected, rtol=1e-6, atol=1e-12)
-    assert_allclose(ksdmin.covariance(copy.copy(res), columns=[2]), expected[:, [2]], rtol=1e-6)
-    solver = ksdmin.Solver(model.fun, np.zeros(n), jac=model.jac)
-    for _ in solver:
-        pass
-    assert_allclose(ksdmin.covariance(solver.result()), expected, rtol=1e-6, atol=1e-12)
-
-
-def test_a_resumed_run_knows_its_problem(tmp_path):
+def test_a_result_knows_its_problem(tmp_path):
     model, path = POISSON, tmp_path / "run.ksd"
     problem = ksdmin.as_problem(model.fun, jac=model.jac)
+    res = ksdmin.minimize(model.fun, np.zeros(n), jac=model.jac)
+    solver = ksdmin.Solver(problem, np.zeros(n))
+    for _ in solver:
+        pass
     ksdmin.minimize(problem, np.zeros(n), options={"checkpoint": path, "maxiter": 2})
-    res = ksdmin.resume(path, problem, options={"maxiter": 100})
-    assert_allclose(ksdmin.covariance(res), np.linalg.inv(model.hess(res.x)), rtol=1e-6, atol=1e-12)
+    resumed = ksdmin.resume(path, problem, options={"maxiter": 100})
+    expected = np.linalg.inv(model.hess(res.x))
+    for each in (res, copy.copy(res), solver.result(), resumed):
+        assert_allclose(ksdmin.covariance(each), expected, rtol=1e-6, atol=1e-12)
+    assert_allclose(ksdmin.covariance(res, columns=[2]), expected[:, [2]], rtol=1e-6)
 
 
 def scaled_likelihood(b, factor):

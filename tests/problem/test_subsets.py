@@ -129,30 +129,6 @@ def test_own_callable_is_handed_iteration_and_generator():
     assert asked == first
 
 
-def test_opaque_sets_are_handed_on_as_they_are():
-    class Batch:
-        def __init__(self, rows):
-            self.rows = rows
-
-    A, B, C = (Batch(rows) for rows in (slice(None), slice(0, 30), slice(30, 60)))
-    seen = {"fun": [], "jac": []}
-
-    def spy(name, function):
-        def wrapped(x, batch):
-            seen[name].append(batch)
-            return function(x, batch.rows)
-
-        return wrapped
-
-    subsets = Subsets(lambda iteration, rng: (A, B, C), full=A)
-    res = run(subsets, spy("fun", fun), spy("jac", jac))
-    assert res.success
-    assert res.fun == pytest.approx(fun(TARGETS.mean(axis=0), slice(None)))
-    for batches in seen.values():
-        assert all(any(batch is known for known in (A, B, C)) for batch in batches)
-        assert {id(A), id(C)} <= set(map(id, batches))
-
-
 def test_without_the_whole_set_there_is_no_success():
     whole = np.arange(M)
     res = run(lambda iteration, rng: (whole, whole, whole), maxiter=5)
