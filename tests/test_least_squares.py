@@ -9,20 +9,10 @@ from scipy.sparse import csr_array, diags_array, eye_array, vstack
 from scipy.sparse.linalg import aslinearoperator
 
 import ksdmin
+from tests.decay import DATA as Y
+from tests.decay import START, T, decay
+from tests.decay import slopes_of_decay as slopes
 from tests.noted import noted
-
-T = np.linspace(0.0, 3.0, 25)
-Y = 2.5 * np.exp(-1.3 * T) + 0.4 + 0.05 * np.cos(7 * T)
-START = [1.0, 0.3, 0.0]
-
-
-def decay(x):
-    return x[0] * np.exp(-x[1] * T) + x[2] - Y
-
-
-def slopes(x):
-    e = np.exp(-x[1] * T)
-    return np.stack([e, -x[0] * T * e, np.ones_like(T)], 1)
 
 
 def tridiagonal(x):

@@ -10,20 +10,8 @@ from scipy.optimize import least_squares
 import ksdmin
 from examples.benchmarks.least_squares_suite import more_garbow_hillstrom as classic
 from examples.benchmarks.least_squares_suite.fits import by_complex_step
+from tests.decay import START, T, decay, slopes_of_decay
 from tests.noted import noted
-
-T = np.linspace(0.0, 3.0, 25)
-DATA = 2.5 * np.exp(-1.3 * T) + 0.4 + 0.05 * np.cos(7 * T)
-
-
-def decay(x):
-    return x[0] * np.exp(-x[1] * T) + x[2] - DATA
-
-
-def slopes_of_decay(x):
-    e = np.exp(-x[1] * T)
-    return np.stack([e, -x[0] * T * e, np.ones_like(T)], 1)
-
 
 brown_dennis = partial(classic.brown_dennis, 20)
 slopes_of_brown_dennis = by_complex_step(brown_dennis)
@@ -32,9 +20,6 @@ slopes_of_brown_dennis = by_complex_step(brown_dennis)
 def fit(r, J, x0, bounds=None, **options):
     problem = ksdmin.as_problem(residuals=r, jac=J)
     return ksdmin.minimize(problem, x0, bounds=bounds, options=options)
-
-
-START = np.array([1.0, 0.3, 0.0])
 
 
 @pytest.mark.parametrize("m", [100, 5000])  # the larger matrix is made triangular first
