@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 from scipy.special import expit
 
 import ksdmin
@@ -100,20 +99,6 @@ def test_of_many_samples_the_matrix_is_of_a_part():
     assert res.history["size_B"][0] < 8000
     assert set(res.history["size_A"]) == set(res.history["size_C"]) == {8000}
     assert res.nhev <= 4
-
-
-def test_every_step_can_be_replayed(replayed):
-    replayed(rosen, np.full(6, -1.2), jac=rosen_der, hess=rosen_hess)
-
-
-def test_within_bounds_only_the_free_variables_take_part():
-    bounds = [(None, 0.5)] * 3 + [(None, None)] * 3
-    given = {"fun": rosen, "x0": np.full(6, -1.2), "jac": rosen_der, "bounds": bounds}
-    res = ksdmin.minimize(**given, hess=rosen_hess, options={"gtol": 1e-8})
-    plain = ksdmin.minimize(**given, hessp=rosen_hess_prod, options={"gtol": 1e-8})
-    assert res.success
-    assert (res.x[:3] <= 0.5).all()
-    np.testing.assert_allclose(res.x, plain.x, atol=1e-5)
 
 
 def test_hess_beside_hessp_is_called_only_where_it_is_less_work():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import Bounds, OptimizeWarning, rosen, rosen_der, rosen_hess_prod
+from scipy.optimize import Bounds, OptimizeWarning, rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
 from ksdmin._problem.box import as_box
@@ -15,6 +15,7 @@ A = rng.standard_normal((12, 8))
 H = A.T @ A / 12 + 0.1 * np.eye(8)
 DERIVATIVES = {
     "hessp": {"jac": rosen_der, "hessp": rosen_hess_prod},
+    "hess": {"jac": rosen_der, "hess": rosen_hess},
     "jac": {"jac": rosen_der},
     "nothing": {},
     "3-point": {"jac": "3-point"},

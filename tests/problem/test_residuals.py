@@ -130,13 +130,6 @@ def test_pickles():
     assert pickle.loads(pickle.dumps(problem)).value(x) == problem.value(x)
 
 
-def test_scipys_methods_take_it():
-    r, x0 = PROBLEMS["decay"]
-    problem = ksdmin.as_problem(residuals=r, jac=jacobian(r))
-    res = ksdmin.minimize(problem, x0, method="trust-ncg")
-    assert res.fun == pytest.approx(least_squares(r, x0).cost, rel=1e-6)
-
-
 REFUSED = {
     "fun beside residuals=": {"fun": np.sum, "residuals": np.sin},
     "hess beside residuals=": {"residuals": np.sin, "hess": np.sin},

@@ -114,12 +114,6 @@ def test_the_turn_to_finer_differences_is_seen_in_the_price_of_a_gradient():
     assert last.nfev - res.history[-2].nfev >= 2 * 3
 
 
-def test_switched_off_the_turn_is_not_made():
-    """The run still ends, and says what it has reached."""
-    res = ksdmin.minimize(rosen, [1.0, 2.0, 3.0], options={"without": ["finer_arithmetic"]})
-    assert res.success == (gradient_norm(rosen, res.x) <= 2e-5)
-
-
 @pytest.mark.parametrize("scheme", ["2-point", "3-point"])
 @pytest.mark.parametrize("n", [1, 2, 5, 20, 60])
 @pytest.mark.parametrize("fun", [softplus_of_all_scales, chain, broyden_tridiagonal])
