@@ -2,6 +2,7 @@
 
 import copy
 import io
+import pickle
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -27,6 +28,17 @@ def parsed(html):
 def curve(res):
     points = [e.get("points") for e in parsed(res._repr_html_()).iter() if "polyline" in e.tag]
     return [tuple(map(float, point.split(","))) for point in points[0].split()] if points else []
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))]
+)
+def test_copies_and_pickles(res, again):
+    other = again(res)
+    assert type(other) is type(res)
+    assert repr(other) == repr(res)
+    assert other.history == res.history
+    np.testing.assert_array_equal(other.x, res.x)
 
 
 # Text
