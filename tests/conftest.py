@@ -16,6 +16,16 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as shells start what ru
 import numpy as np
 import pytest
 
+from tests.jax_precision import jax_in
+
+
+def pytest_runtest_setup(item):
+    """Tests that need a CUDA device are skipped where there is none."""
+    marked = item.get_closest_marker("cuda") is not None
+    if marked and not pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("no CUDA device")
+
+
 BACKENDS = (
     ("numpy-readonly", "float32"),
     ("strict", "float64"),
@@ -67,15 +77,10 @@ def backend(request):
         yield Backend(name, xp, getattr(xp, dtype))
     elif name.startswith("torch"):
         xp = pytest.importorskip("torch")
-        if name == "torch-cuda" and not xp.cuda.is_available():
-            pytest.skip("no CUDA device")
         yield Backend(name, xp, getattr(xp, dtype), "cuda:0" if name == "torch-cuda" else "cpu")
     else:
-        jax = pytest.importorskip("jax")
-        before = jax.config.jax_enable_x64
-        jax.config.update("jax_enable_x64", dtype == "float64")
-        yield Backend(name, jax.numpy, jax.numpy.dtype(dtype))
-        jax.config.update("jax_enable_x64", before)
+        with jax_in(dtype) as jax:
+            yield Backend(name, jax.numpy, jax.numpy.dtype(dtype))
 
 
 @pytest.fixture

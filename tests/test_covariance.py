@@ -13,6 +13,7 @@ from scipy.special import expit
 
 import ksdmin
 from tests.likelihoods import Logistic, Poisson
+from tests.noted import noted
 
 RNG = np.random.default_rng(0)
 X = np.c_[np.ones(800), RNG.standard_normal((800, 4)) * [1, 10, 0.1, 1]]
@@ -24,6 +25,15 @@ elsewhere = pytest.mark.filterwarnings("ignore:x is not a minimum")
 
 LOGISTIC = Logistic(X, RNG.random(N) < expit(X @ TRUE))
 POISSON = Poisson(X, RNG.poisson(np.exp(X @ TRUE)))
+
+
+def free_and_held(fun, **given):
+    """Two results: without bounds, and where the last variable is held above; and its bounds."""
+    free = ksdmin.minimize(fun, np.zeros(n), **given)
+    low = free.x[-1] + 0.1
+    bounds = [(None, None)] * (n - 1) + [(low, None)]
+    start = np.append(np.zeros(n - 1), low + 0.1)
+    return free, ksdmin.minimize(fun, start, bounds=bounds, **given), bounds
 
 
 def standard_errors(*args, **kwargs):
@@ -84,13 +94,9 @@ def test_torch_problems_return_numpy():
 
 @pytest.mark.parametrize("columns", [None, [1], [0, -1]])
 def test_a_bound_that_is_active_is_told(columns):
-    model = POISSON
-    problem = ksdmin.as_problem(model.fun, jac=model.jac, hess=model.hess)
-    free = ksdmin.minimize(problem, np.zeros(n))
+    problem = ksdmin.as_problem(POISSON.fun, jac=POISSON.jac, hess=POISSON.hess)
+    free, held, _ = free_and_held(problem)
     ksdmin.covariance(problem, free.x, columns=columns)  # no warning
-    bounds = [(None, None)] * (n - 1) + [(free.x[-1] + 0.1, None)]
-    start = np.append(np.zeros(n - 1), free.x[-1] + 0.2)
-    held = ksdmin.minimize(problem, start, bounds=bounds)
     with pytest.warns(OptimizeWarning, match="At a bound that is active") as told:
         ksdmin.covariance(problem, held.x, columns=columns)
     assert told[0].filename == __file__
@@ -168,24 +174,19 @@ def test_what_is_no_likelihood_of_n_samples_asks_for_a_scale():
 # Of a result
 
 
-def test_a_result_knows_its_problem():
-    model = POISSON
-    res = ksdmin.minimize(model.fun, np.zeros(n), jac=model.jac)
-    expected = np.linalg.inv(model.hess(res.x))
-    assert_allclose(ksdmin.covariance(res), expected, rtol=1e-6, atol=1e-12)
-    assert_allclose(ksdmin.covariance(copy.copy(res), columns=[2]), expected[:, [2]], rtol=1e-6)
-    solver = ksdmin.Solver(model.fun, np.zeros(n), jac=model.jac)
-    for _ in solver:
-        pass
-    assert_allclose(ksdmin.covariance(solver.result()), expected, rtol=1e-6, atol=1e-12)
-
-
-def test_a_resumed_run_knows_its_problem(tmp_path):
+def test_a_result_knows_its_problem(tmp_path):
     model, path = POISSON, tmp_path / "run.ksd"
     problem = ksdmin.as_problem(model.fun, jac=model.jac)
+    res = ksdmin.minimize(model.fun, np.zeros(n), jac=model.jac)
+    solver = ksdmin.Solver(problem, np.zeros(n))
+    for _ in solver:
+        pass
     ksdmin.minimize(problem, np.zeros(n), options={"checkpoint": path, "maxiter": 2})
-    res = ksdmin.resume(path, problem, options={"maxiter": 100})
-    assert_allclose(ksdmin.covariance(res), np.linalg.inv(model.hess(res.x)), rtol=1e-6, atol=1e-12)
+    resumed = ksdmin.resume(path, problem, options={"maxiter": 100})
+    expected = np.linalg.inv(model.hess(res.x))
+    for each in (res, copy.copy(res), solver.result(), resumed):
+        assert_allclose(ksdmin.covariance(each), expected, rtol=1e-6, atol=1e-12)
+    assert_allclose(ksdmin.covariance(res, columns=[2]), expected[:, [2]], rtol=1e-6)
 
 
 def scaled_likelihood(b, factor):
@@ -270,12 +271,7 @@ def wide(n):
 def test_second_differences_of_values(size, shift):
     model = wide(size)
     x = newton(model, np.zeros(size))
-    calls = []
-
-    def fun(b):
-        calls.append(b)
-        return model.fun(b) + shift
-
+    fun, calls = noted(lambda b: model.fun(b) + shift)
     found = ksdmin.covariance(fun, x)
     errors = np.sqrt(np.diag(np.linalg.inv(model.hess(x))))
     assert_allclose(np.sqrt(np.diag(found)), errors, rtol=1e-4 if shift else 1e-6)
@@ -334,16 +330,9 @@ def test_ctrl_c_ends_it():
 def test_a_variable_that_a_bound_holds_is_not_known(given):
     model = POISSON
     kwargs = {name: getattr(model, name) for name in given}
-    free = ksdmin.minimize(model.fun, np.zeros(n), **kwargs)
-    low = free.x[-1] + 0.1
-    bounds = [(None, None)] * (n - 1) + [(low, None)]
-    lowest = []
-
-    def inside(b):
-        lowest.append(b[-1])
-        return model.fun(b)
-
-    res = ksdmin.minimize(inside, np.append(np.zeros(n - 1), low + 0.1), bounds=bounds, **kwargs)
+    inside, asked = noted(model.fun)
+    _, res, bounds = free_and_held(inside, **kwargs)
+    asked.clear()
     found = ksdmin.covariance(res)
     assert np.isnan(found[-1]).all()
     assert np.isnan(found[:, -1]).all()
@@ -351,7 +340,7 @@ def test_a_variable_that_a_bound_holds_is_not_known(given):
     assert_allclose(found[:-1, :-1], expected, rtol=1e-4, atol=1e-9)
     assert_allclose(ksdmin.covariance(res, columns=[0, -1]), found[:, [0, -1]], rtol=1e-6)
     assert_allclose(ksdmin.covariance(model.fun, res.x, bounds=bounds, **kwargs), found, rtol=1e-3)
-    assert min(lowest) >= low
+    assert min(b[-1] for b in asked) >= bounds[-1][0]
 
 
 def test_a_variable_whose_bounds_are_equal_is_a_constant():
@@ -366,14 +355,9 @@ def test_a_variable_whose_bounds_are_equal_is_a_constant():
 
 def test_a_bound_in_the_way_of_differences():
     """The minimum lies on the bound, and would without it."""
-    seen = []
-
-    def fun(x):
-        seen.append(x[0])
-        return np.exp(x[0]) - x[0] + x[1] ** 2 + 3
-
+    fun, seen = noted(lambda x: np.exp(x[0]) - x[0] + x[1] ** 2 + 3)
     found = ksdmin.covariance(fun, [0.0, 0.0], bounds=[(0, None), (None, None)])
-    assert min(seen) >= 0
+    assert min(x[0] for x in seen) >= 0
     assert_allclose(np.diag(found), [1.0, 0.5], rtol=1e-3)
     with pytest.raises(ValueError, match="outside the bounds"):
         ksdmin.covariance(fun, [-1.0, 0.0], bounds=[(0, None), (None, None)])

@@ -6,7 +6,6 @@ one runs each tutorial alone, and all in a build. Without Chromium the browser i
 
 import functools
 import importlib
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ import sys
 import threading
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -22,9 +20,9 @@ import pytest
 import ksdmin
 from ksdmin._ksd.rules import space, stall
 from ksdmin._options import RULES
+from tests.processes import ROOT, printed_by
 
 pytest.importorskip("sphinx")
-ROOT = Path(__file__).parents[1]
 TUTORIALS = sorted((ROOT / "examples/gallery").glob("*.py"))
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -44,12 +42,8 @@ def build(folder, *arguments):
     alone = ("LICENSE", "CITATION.cff", "pyproject.toml")
     for path in [*ROOT.glob("*.md"), *(ROOT / name for name in alone)]:
         shutil.copy(path, folder)
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", *arguments]
-    ran = subprocess.run(
-        [*command, "docs", "site"], cwd=folder, env=environment, capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    printed_by([*command, "docs", "site"], folder, PYTHONPATH="")
     return folder / "site"
 
 
@@ -232,17 +226,7 @@ def test_search_finds_an_option(address, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("script", TUTORIALS, ids=lambda path: path.stem)
 def test_tutorial_runs_alone(script, tmp_path):
-    environment = {**os.environ, "MPLBACKEND": "agg", "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout
+    assert printed_by([sys.executable, script], tmp_path, MPLBACKEND="agg")
     assert list(tmp_path.iterdir()) == []
 
 

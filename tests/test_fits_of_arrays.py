@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ksdmin
+from tests.jax_precision import jax_in
 
 torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
@@ -18,10 +19,8 @@ EXP = {"torch": torch.exp, "jax": jnp.exp, "numpy": np.exp}
 
 @pytest.fixture(autouse=True, scope="module")
 def double_precision():
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", before)
+    with jax_in("float64"):
+        yield
 
 
 def array(library, values):
@@ -173,12 +172,10 @@ def test_scipys_methods_get_the_same(library, method):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_float32_is_kept_and_ends_honestly(library):
-    dtype = {"torch": torch.float32, "jax": jnp.float32}[library]
-    t, y = (array(library, u) for u in (T, Y))
-    t, y = (t.to(dtype), y.to(dtype)) if library == "torch" else (t.astype(dtype), y.astype(dtype))
-    x0 = torch.ones(3) if library == "torch" else jnp.ones(3, dtype)
+    make = {"torch": torch.tensor, "jax": jnp.asarray}[library]
+    t, y, x0 = (make(np.asarray(u, np.float32)) for u in (T, Y, np.ones(3)))
     res = ksdmin.least_squares(lambda x: curve(library)(t, *x) - y, x0)
-    assert res.x.dtype == dtype
+    assert res.x.dtype == x0.dtype
     assert res.success
     assert_fitted(res.x, rtol=1e-4)
 
@@ -245,7 +242,6 @@ def test_what_cannot_be_is_named(fun, x0, given, error, said):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu():
     t, y = torch.tensor(T, device="cuda"), torch.tensor(Y, device="cuda")
     res = ksdmin.least_squares(

@@ -129,8 +129,9 @@ def test_arguments(given):
 
 @few
 @given(junk)
-def test_what_a_function_returns(returned):
+def test_what_functions_return(returned):
     """At once, or after some calls."""
+    options = {"maxiter": 5}
     for first in (0, 5):
         calls = []
 
@@ -138,16 +139,9 @@ def test_what_a_function_returns(returned):
             calls.append(x)
             return bowl(x) if len(calls) <= first else returned
 
-        outcome(lambda fun=fun: ksdmin.minimize(fun, np.ones(2), options={"maxiter": 5}), words)
-
-
-@few
-@given(junk)
-def test_what_a_gradient_returns(returned):
-    outcome(
-        lambda: ksdmin.minimize(bowl, np.ones(2), jac=lambda x: returned, options={"maxiter": 5}),
-        words,
-    )
+        outcome(lambda fun=fun: ksdmin.minimize(fun, np.ones(2), options=options), words)
+    jac = lambda x: returned  # noqa: E731
+    outcome(lambda: ksdmin.minimize(bowl, np.ones(2), jac=jac, options=options), words)
 
 
 @few

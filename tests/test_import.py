@@ -6,16 +6,14 @@ import sys
 import pytest
 
 import ksdmin
+from tests.processes import printed_by
 
 
 @pytest.fixture(scope="module")
 def loaded():
     """The modules that a fresh interpreter has loaded after `import ksdmin`."""
     command = "import sys, ksdmin; print(*sys.modules)"
-    process = subprocess.run(
-        [sys.executable, "-c", command], capture_output=True, text=True, check=True
-    )
-    return set(process.stdout.split())
+    return set(printed_by([sys.executable, "-c", command]).split())
 
 
 @pytest.mark.parametrize("name", ["torch", "autograd", "jax", "matplotlib", "tqdm", "pooch"])
@@ -37,10 +35,7 @@ def test_all_is_the_truth():
 def test_torch_is_imported_when_its_optimizer_is_asked_for():
     pytest.importorskip("torch")
     command = "import sys, ksdmin; print(ksdmin.torch.KSD.__name__, 'torch' in sys.modules)"
-    process = subprocess.run(
-        [sys.executable, "-c", command], capture_output=True, text=True, check=True
-    )
-    assert process.stdout.split() == ["KSD", "True"]
+    assert printed_by([sys.executable, "-c", command]).split() == ["KSD", "True"]
 
 
 def test_without_torch_one_is_told_what_to_install():

@@ -9,30 +9,10 @@ from scipy.sparse import csr_array, diags_array, eye_array, vstack
 from scipy.sparse.linalg import aslinearoperator
 
 import ksdmin
-
-T = np.linspace(0.0, 3.0, 25)
-Y = 2.5 * np.exp(-1.3 * T) + 0.4 + 0.05 * np.cos(7 * T)
-START = [1.0, 0.3, 0.0]
-
-
-def decay(x):
-    return x[0] * np.exp(-x[1] * T) + x[2] - Y
-
-
-def slopes(x):
-    e = np.exp(-x[1] * T)
-    return np.stack([e, -x[0] * T * e, np.ones_like(T)], 1)
-
-
-def seen(function):
-    """The function, and a list of the points where it is called."""
-    points = []
-
-    def noted(x):
-        points.append(x.copy())
-        return function(x)
-
-    return noted, points
+from tests.decay import DATA as Y
+from tests.decay import START, T, decay
+from tests.decay import slopes_of_decay as slopes
+from tests.noted import noted
 
 
 def tridiagonal(x):
@@ -58,18 +38,11 @@ def test_the_result_is_scipys_and_more():
     np.testing.assert_array_equal(res.jac, slopes(res.x))
     np.testing.assert_allclose(res.grad, res.jac.T @ res.fun, atol=1e-12)
     assert res.optimality == abs(res.grad).max()
+    np.testing.assert_allclose(res.standard_errors, np.sqrt(np.diag(ksdmin.covariance(res))))
     assert res.success
     assert res.status in (1, 2, 3)
     assert res.history[-1].value == res.cost
     assert len(res.history) == res.nit + 1
-
-
-def test_standard_errors():
-    res = ksdmin.least_squares(decay, START)
-    _, own = scipy.optimize.curve_fit(lambda t, a, b, c: a * np.exp(-b * t) + c, T, Y, START)
-    np.testing.assert_allclose(res.covariance, own, rtol=1e-4)
-    np.testing.assert_allclose(res.standard_errors, np.sqrt(np.diag(own)), rtol=1e-4)
-    np.testing.assert_allclose(ksdmin.covariance(res), res.covariance, rtol=1e-6)
 
 
 def test_what_the_data_do_not_determine_has_an_infinite_error():
@@ -102,15 +75,6 @@ def test_robust_losses(loss):
     np.testing.assert_allclose(res.jac, own.jac, rtol=1e-3, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", [csr_array, aslinearoperator, lambda J: J.toarray()])
-@pytest.mark.parametrize("n", [40, 400], ids=["few", "many"])
-def test_jacobians_of_all_kinds(kind, n):
-    given = {"jac": lambda x: kind(slopes_of_tridiagonal(x))}
-    res = ksdmin.least_squares(tridiagonal, -np.ones(n), **given)
-    assert res.success
-    assert res.cost < 1e-12
-
-
 @pytest.mark.parametrize(
     ("kind", "unit"),
     [(csr_array, 1e-8), (csr_array, 1e6), (aslinearoperator, 1e6), (lambda J: J.toarray(), 1e-8)],
@@ -132,7 +96,7 @@ def test_units_of_residuals_change_nothing_with_many_variables(kind, unit):
 
 
 def test_differences_of_several_columns_at_once():
-    counted, calls = seen(tridiagonal)
+    counted, calls = noted(tridiagonal)
     pattern = slopes_of_tridiagonal(np.zeros(30)) != 0
     for scheme, each in (("2-point", 3), ("3-point", 6), ("cs", 3)):
         calls.clear()
@@ -146,7 +110,7 @@ def test_differences_of_several_columns_at_once():
 
 def test_sparse_differences_stay_within_bounds():
     lower, upper = np.full(30, -0.9), np.full(30, -0.4)
-    counted, asked = seen(tridiagonal)
+    counted, asked = noted(tridiagonal)
     pattern = slopes_of_tridiagonal(np.zeros(30)) != 0
     for scheme in ("2-point", "3-point"):
         res = ksdmin.least_squares(
@@ -167,14 +131,14 @@ def test_variables_of_all_sizes_are_differenced_in_their_own():
 
 
 def test_the_users_steps_of_differences():
-    noted, steps = seen(decay)
-    ksdmin.least_squares(noted, START, diff_step=[1e-3, 1e-4, 1e-5], max_nfev=1)
+    watched, steps = noted(decay)
+    ksdmin.least_squares(watched, START, diff_step=[1e-3, 1e-4, 1e-5], max_nfev=1)
     apart = np.array([x - START for x in steps[1:4]])
     np.testing.assert_allclose(np.diag(apart), [1e-3, 3e-5, 1e-5], rtol=1e-9)
 
 
 def test_evaluations_are_counted_as_scipy_does():
-    counted, calls = seen(decay)
+    counted, calls = noted(decay)
     res = ksdmin.least_squares(counted, START)
     assert len(calls) >= res.nfev + 3 * res.njev  # the last ones may be 3-point
     calls.clear()
@@ -330,7 +294,7 @@ def test_a_jacobian_that_is_not_finite_where_the_value_is_lower_is_no_success():
 @pytest.mark.parametrize("last", [0.0, 1.0])
 def test_variables_that_tend_to_zero_are_differenced_in_the_size_of_the_start(last):
     y = 2 * np.exp(-T)
-    line_beside, calls = seen(lambda x: x[0] * np.exp(-x[1] * T) + x[2] + x[3] * T - y)
+    line_beside, calls = noted(lambda x: x[0] * np.exp(-x[1] * T) + x[2] + x[3] * T - y)
     res = ksdmin.least_squares(line_beside, [1.0, 1.0, 1.0, last])
     assert res.success
     assert len(calls) <= 25

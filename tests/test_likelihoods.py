@@ -1,5 +1,7 @@
 """Likelihoods as users write them: sums over the observations, without a gradient."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy import optimize
@@ -14,18 +16,15 @@ def regressors(rng, n):
     return np.c_[np.ones(rows), rng.standard_normal((rows, n - 1))]
 
 
-def poisson(seed):
+def linear(kind, scale, draw, seed):
     rng = np.random.default_rng(seed)
     X = regressors(rng, n=int(rng.integers(3, 12)))
-    model = Poisson(X, rng.poisson(np.exp(X @ rng.normal(0, 0.2, X.shape[1]))))
+    model = kind(X, draw(rng, X @ rng.normal(0, scale, X.shape[1])))
     return model.fun, model.jac, np.zeros(X.shape[1])
 
 
-def logistic(seed):
-    rng = np.random.default_rng(seed)
-    X = regressors(rng, n=int(rng.integers(3, 12)))
-    model = Logistic(X, rng.random(len(X)) < expit(X @ rng.normal(0, 0.3, X.shape[1])))
-    return model.fun, model.jac, np.zeros(X.shape[1])
+poisson = partial(linear, Poisson, 0.2, lambda rng, z: rng.poisson(np.exp(z)))
+logistic = partial(linear, Logistic, 0.3, lambda rng, z: rng.random(len(z)) < expit(z))
 
 
 def gaussian(seed):

@@ -114,19 +114,23 @@ def test_the_rest_of_the_arguments_go_to_scipy_too(losses):
     assert res.x.max() == 1.0
 
 
-def test_names_in_any_case_and_unknown_ones():
+def test_names_in_any_case():
     given = {"jac": rosen_der, "hessp": rosen_hess_prod}
     assert_array_equal(minimize(rosen, X0, method="KSD", **given).x, minimize(rosen, X0, **given).x)
-    with pytest.raises(ValueError, match=r"Unknown solver foo$"):
-        minimize(rosen, X0, method="foo")
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
-    [("kds", "ksd"), ("KSDD", "ksd"), ("lbfgs-b", "l-bfgs-b"), ("nelder_mead", "nelder-mead")],
+    ("name", "told"),
+    [
+        ("kds", r" \(did you mean 'ksd'\?\)"),
+        ("KSDD", r" \(did you mean 'ksd'\?\)"),
+        ("lbfgs-b", r" \(did you mean 'l-bfgs-b'\?\)"),
+        ("nelder_mead", r" \(did you mean 'nelder-mead'\?\)"),
+        ("foo", "$"),
+    ],
 )
-def test_a_misspelt_method_is_told_what_it_may_mean(name, meant):
-    with pytest.raises(ValueError, match=rf"Unknown solver {name} \(did you mean '{meant}'\?\)"):
+def test_an_unknown_method_is_told_what_it_may_mean(name, told):
+    with pytest.raises(ValueError, match=f"Unknown solver {name}{told}"):
         minimize(rosen, X0, method=name)
 
 

@@ -118,7 +118,9 @@ def test_an_object_is_the_same_as_a_mapping(method, kind):
 @pytest.mark.parametrize(("method", "kind"), [("ksd", Options), ("hf", HFOptions)])
 def test_an_object_takes_tol_unless_it_has_its_own(method, kind):
     assert parse_options(kind(), kind, 1e-3).gtol == 1e-3
-    assert parse_options(kind(gtol=1e-2), kind, 1e-3).gtol == 1e-2
+    for own in (1e-2, 1e-5):  # also where it is the default's value
+        for options in (kind(gtol=own), {"gtol": own}):
+            assert parse_options(options, kind, 1e-3).gtol == own
     assert parse_options(kind(maxiter=7), kind, 1e-3).maxiter == 7
     norms = run(method=method, options=kind(), tol=1e-2).history["gradient_norm"]
     assert norms[-1] <= 1e-2 < norms[-2]

@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[1]
+from tests.processes import ROOT, printed_by
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -30,8 +30,7 @@ def versions(tmp_path, monkeypatch):
 
 
 def test_the_tree_may_be_rehearsed():
-    ran = subprocess.run([sys.executable, ROOT / ".ci/versions.py"], capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout) == (0, "in order\n")
+    assert printed_by([sys.executable, ROOT / ".ci/versions.py"]) == "in order\n"
 
 
 def test_a_release_that_is_ready(versions):

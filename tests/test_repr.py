@@ -30,9 +30,6 @@ def curve(res):
     return [tuple(map(float, point.split(","))) for point in points[0].split()] if points else []
 
 
-# SciPy's behaviour is kept
-
-
 @pytest.mark.parametrize(
     "again", [copy.copy, copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))]
 )

@@ -10,6 +10,7 @@ import ksdmin
 from examples.benchmarks.structured_suite import others, scenes
 from ksdmin._ksd.sparse_model import SparseEquations
 from ksdmin._problem.structure import Structure, pattern_of
+from tests.noted import noted
 
 
 @pytest.fixture(scope="module")
@@ -37,33 +38,22 @@ def test_bundle_adjustment(scene, loss):
 
 def test_by_differences_of_groups(scene, fitted):
     """The pattern alone leads to where the Jacobian leads."""
-    probes = 0
-
-    def residuals(x):
-        nonlocal probes
-        probes += 1
-        return scene.residuals(x)
-
+    residuals, probes = noted(scene.residuals)
     other = ksdmin.least_squares(residuals, scene.x0, jac_sparsity=scene.sparsity, ftol=1e-8)
     assert other.success
     np.testing.assert_allclose(other.cost, fitted.cost, rtol=1e-6)
-    assert probes < 40 * other.njev  # of 600 columns
+    assert len(probes) < 40 * other.njev  # of 600 columns
 
 
 def test_bounds_hold(scene, fitted):
     """Points that may go half of their way only."""
     upper = np.where(scene.x0 < fitted.x, (scene.x0 + fitted.x) / 2, np.inf)
     upper[: 9 * scene.cameras] = np.inf
-    tried = []
-
-    def residuals(x):
-        tried.append(bool((x <= upper).all()))
-        return scene.residuals(x)
-
+    residuals, tried = noted(scene.residuals)
     res = ksdmin.least_squares(
         residuals, scene.x0, scene.jacobian, bounds=(-np.inf, upper), ftol=1e-6
     )
-    assert all(tried)
+    assert all((x <= upper).all() for x in tried)
     assert res.success
     assert (res.active_mask == 1).any()
     assert fitted.cost < res.cost < np.sum(scene.residuals(scene.x0) ** 2) / 4

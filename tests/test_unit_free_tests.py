@@ -5,6 +5,8 @@ import pytest
 
 import ksdmin
 from ksdmin import Status
+from tests.jax_precision import jax_in
+from tests.nets import tanh_net
 
 torch = pytest.importorskip("torch")
 from torch.func import grad, vmap  # noqa: E402
@@ -14,11 +16,7 @@ POINTS = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
 
 def poisson(unit):
     """A physics-informed net for u'' = -pi^2 sin(pi x), whose residuals are in some unit."""
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(
-        torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8), torch.nn.Tanh(),
-        torch.nn.Linear(8, 1),
-    ).double()  # fmt: skip
+    net = tanh_net(1, 8, 8, 1).double()
 
     def equation(net, x):
         def u(point):
@@ -84,12 +82,9 @@ def test_tolerances_of_the_users_have_their_documented_meaning():
     assert "The value fell by" in res.message
 
 
-def fitted(noise, unit, width=1):
+def fitted(noise, unit):
     """A net fitted to data that it cannot all meet."""
-    torch.manual_seed(1)
-    net = torch.nn.Sequential(
-        torch.nn.Linear(1, width), torch.nn.Tanh(), torch.nn.Linear(width, 1)
-    ).double()
+    net = tanh_net(1, 1, 1, seed=1).double()
 
     def residuals(net, x):
         return unit * (net(x) - torch.tanh(3 * x - 1) - noise * torch.cos(40 * x))
@@ -118,30 +113,6 @@ def test_what_is_not_converged_is_no_success():
     assert (res.success, res.status) == (False, Status.MAXITER)
 
 
-def curve(unit, n=400):
-    """Many unknowns: a smooth curve through noisy values, stiff at first."""
-    t = np.linspace(0, 1, n)
-    y = np.sin(7 * t) + 0.1 * np.cos(91 * t)
-
-    def residuals(x):
-        return unit * np.concatenate([x + 0.1 * x**3 - y, 3 * np.diff(x, 2)])
-
-    def jac(x):
-        second = np.diff(np.eye(n), 2, axis=0)
-        return unit * np.concatenate([np.diag(1 + 0.3 * x**2), 3 * second])
-
-    return residuals, jac, np.zeros(n)
-
-
-@pytest.mark.parametrize("unit", [1e-8, 1e8])
-def test_many_unknowns_of_numpy(unit):
-    residuals, jac, x0 = curve(unit)
-    res = ksdmin.minimize(ksdmin.as_problem(residuals=residuals, jac=jac), x0)
-    assert res.success, res.message
-    expected = ksdmin.least_squares(*curve(1.0)[:1], x0, curve(1.0)[1])
-    np.testing.assert_allclose(res.x, expected.x, rtol=1e-6, atol=1e-8)
-
-
 @pytest.mark.parametrize("unit", [1e-8, 1e8])
 def test_means_over_samples_of_residuals(unit):
     rng = np.random.default_rng(0)
@@ -160,20 +131,17 @@ def test_means_over_samples_of_residuals(unit):
 
 
 def test_blocks_of_jax():
-    jax = pytest.importorskip("jax")
-    jnp, before = jax.numpy, jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    try:
-        t = np.linspace(0, 3, 30)
-        y = 2.5 * np.exp(-1.3 * t) + 0.01 * np.sin(20 * t)
-        popt, _ = ksdmin.curve_fit(lambda t, a, b: a * np.exp(-b * t), t, y)
+    t = np.linspace(0, 3, 30)
+    y = 2.5 * np.exp(-1.3 * t) + 0.01 * np.sin(20 * t)
+    popt, _ = ksdmin.curve_fit(lambda t, a, b: a * np.exp(-b * t), t, y)
+    with jax_in("float64") as jax:
         for unit in (1e-5, 1e5):
-            blocks = [
-                (lambda p, b: unit * (p["a"] * jnp.exp(-p["b"] * b[0]) - b[1]), (t, y)),  # noqa: B023
-            ]
-            problem = ksdmin.from_jax(residuals=blocks, params={"a": 1.0, "b": 1.0})
+
+            def residuals(p, data, unit=unit):
+                t, y = data
+                return unit * (p["a"] * jax.numpy.exp(-p["b"] * t) - y)
+
+            problem = ksdmin.from_jax(residuals=[(residuals, (t, y))], params={"a": 1.0, "b": 1.0})
             res = ksdmin.minimize(problem, rng=0)
             assert res.success, res.message
             np.testing.assert_allclose(res.x, popt, rtol=1e-5)
-    finally:
-        jax.config.update("jax_enable_x64", before)

@@ -3,6 +3,7 @@
 import inspect
 import multiprocessing
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -38,23 +39,15 @@ def test_every_constant_of_ksdmin_can_be_changed():
         rewritten.changed(source, constant, other_values(constant)[0])  # it would raise
 
 
-def in_a_process(work):
-    """What `work` returns, in a copy of this process."""
-    here, there = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=lambda: there.send(work()))
-    process.start()
-    there.close()
-    try:
-        return here.recv()
-    finally:
-        process.join()
+def in_a_process(job):
+    """What a job finds, in a copy of this process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        return pool.submit(jobs.perform, job).result()
 
 
 def test_a_variant_changes_a_run():
     wolfe = variants(["WOLFE"])[-1]
-    default, changed = (
-        in_a_process(lambda v=v: jobs.perform(jobs.Job(v, 0, (WOODS,)))) for v in (DEFAULT, wolfe)
-    )
+    default, changed = (in_a_process(jobs.Job(v, 0, (WOODS,))) for v in (DEFAULT, wolfe))
     assert changed["constant"] == "WOLFE"
     assert changed["results"] != default["results"]
     assert jobs.perform(jobs.Job(DEFAULT, 0, (WOODS,))) == default

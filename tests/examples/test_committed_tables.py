@@ -1,8 +1,6 @@
 """The committed tables are what the commands make of the committed runs."""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +14,8 @@ from examples.benchmarks.regression_suite import (
     ratio_tables,
     suites,
 )
+from tests.processes import ROOT, printed_by
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "examples/benchmarks/results"
 
 
@@ -35,8 +33,7 @@ def test_the_tables_of_seconds_and_growth():
     code = IN_ONE_PROCESS.replace("{RESULTS}", str(RESULTS))
     command = [sys.executable, "-c", code, "", *SCRIPTS]
     folder = ROOT / "examples/benchmarks"
-    printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    tables = printed.stdout.split("END\n")[:-1]
+    tables = printed_by(command, folder).split("END\n")[:-1]
     assert tables == [(RESULTS / f"{name}.md").read_text() for name in SCRIPTS]
 
 
@@ -75,6 +72,4 @@ def test_the_tables_of_the_comparison_with_scipys_methods(collection, tmp_path):
 def test_scripts_run_from_anywhere(command, tmp_path):
     script, *arguments = command.split()
     call = [sys.executable, ROOT / "examples/benchmarks" / script, *arguments]
-    ran = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout
+    assert printed_by(call, tmp_path)

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
+from tests.jax_precision import jax_in
+
 GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
 
 
@@ -35,6 +37,7 @@ def test_the_estimator_keeps_scikit_learns_rules(tutorial):
 
 def computed_by(name):
     """All that a tutorial has computed."""
+    pytest.importorskip("torch")
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     with warnings.catch_warnings():
@@ -70,13 +73,8 @@ def test_the_likelihood_says_why_a_run_ended(likelihood):
 
 @pytest.mark.slow
 def test_the_physics_informed_net_is_ten_times_closer():
-    pytest.importorskip("torch")
-    jax = pytest.importorskip("jax")
-    double = jax.config.jax_enable_x64
-    try:
+    with jax_in("float32"):  # the tutorial turns to float64 itself
         found = computed_by("13_physics_informed_net.py")
-    finally:
-        jax.config.update("jax_enable_x64", double)
     assert found["res"].nit == found["res_jax"].nit == 40
     assert found["ratio"] > 10
     assert found["error"](found["by_ksd"]) < 1e-3
@@ -85,7 +83,6 @@ def test_the_physics_informed_net_is_ten_times_closer():
 
 @pytest.mark.slow
 def test_kronecker_factors_save_passes():
-    pytest.importorskip("torch")
     found = computed_by("15_kronecker_factors.py")
     factors, diagonal = (found["results"][f"KSD, {name}"] for name in ("factors", "diagonal"))
     assert factors.passes < diagonal.passes
@@ -95,7 +92,6 @@ def test_kronecker_factors_save_passes():
 
 @pytest.mark.slow
 def test_more_points_are_needed_and_steps_look_at_some_of_them():
-    pytest.importorskip("torch")
     found = computed_by("16_many_points.py")
     few, many = (found["nets"][f"KSD, {count} points"] for count in ("150", "20,000"))
     assert found["few"].fun < found["many"].fun
@@ -105,7 +101,6 @@ def test_more_points_are_needed_and_steps_look_at_some_of_them():
 
 @pytest.fixture
 def long_run(monkeypatch):
-    pytest.importorskip("torch")
     monkeypatch.setattr(sys, "path", sys.path[:])  # it adds a folder of its own
     yield computed_by("12_long_run.py")
     sys.modules.pop("task")

@@ -1,15 +1,6 @@
 """The benchmark of KSD's own algebra and memory: what is measured, and the tables."""
 
-import numpy as np
-import pytest
-
 SCRIPT = "growth"
-
-
-def test_the_peak_is_counted_in_vectors(script):
-    n = 50_000
-    assert script.peak(n, lambda: np.ones((3, n))) == pytest.approx(3, abs=0.1)
-    assert script.peak(n, lambda: None) == pytest.approx(0, abs=0.1)
 
 
 def test_runs_are_kept_and_shown(script, tmp_path, capsys, monkeypatch):

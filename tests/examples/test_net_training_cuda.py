@@ -11,10 +11,7 @@ from examples.harness.net_training.training import DeviceData, Training
 from examples.harness.net_training.training_methods import METHODS
 from examples.paper.table1_networks import auto_encoder, initialise_sparsely
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 
 
 def trained(method, device, **options):

@@ -15,19 +15,6 @@ from examples.harness.net_training.muon import Muon
 from examples.harness.net_training.training import DeviceData
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-SIZES = {
-    "conv": 220_234,
-    "causal": 472_417,
-    "perceptron": 535_818,
-    "lstm": 82_186,
-    "residual": 130_826,
-    "transformer": 154_954,
-    "aside": 93_745,
-    "small-conv": 5_994,
-    "small-residual": 117_834,
-    "small-lstm": 15_466,
-    "small-transformer": 19_530,
-}
 
 
 def made_up_samples(name, count=12):
@@ -53,11 +40,10 @@ def test_every_small_net_classifies_images(name):
 
 
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
-def test_every_net_of_today_has_its_size_and_can_be_trained(name):
+def test_every_net_of_today_can_be_trained(name):
     data = DeviceData.of(made_up_samples(name), torch.device("cpu"))
     training = nets_of_today.training_of(name, 0, data)
     variables = training.parameters()
-    assert sum(variable.numel() for variable in variables) == SIZES[name]
     x = nn.utils.parameters_to_vector(variables).detach().clone()
     before = nets_of_today.assess(training, x)
     outputs = training.net(data.train.inputs)

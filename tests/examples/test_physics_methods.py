@@ -85,7 +85,6 @@ def test_levenberg_marquardt_finds_a_fit_that_is_exact():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_graphs_compute_the_same_on_cuda():
     gpu = torch.device("cuda")
     for name in ("wave", "inverse-diffusion"):

@@ -8,6 +8,8 @@ from numpy.testing import assert_allclose
 from scipy.optimize import Bounds, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
+from tests.linear_models import squares
+from tests.nets import tanh_net
 
 rng = np.random.default_rng(0)
 A = rng.standard_normal((30, 12))
@@ -39,30 +41,28 @@ def test_an_indefinite_start(damping):
     assert_allclose(np.abs(res.x), 1, atol=1e-4)
 
 
-def of_a_sum(jac=None, **options):
+def of_a_sum(curvature, gradient=1.0, **options):
+    """The result, the best point, and the sets that gradients were asked for."""
     X, y = rng.standard_normal((400, 5)), rng.standard_normal(400)
+    loss, asked = squares(X, y), []
 
-    def own_jac(w, idx):
-        if jac is not None:
-            jac(idx)
-        return X[idx].T @ (X[idx] @ w - y[idx]) / len(X[idx])
+    def jac(w, idx):
+        asked.append(idx)
+        return loss["jac"](w, idx)
 
-    sets = {name: options.pop(name) for name in ("gradient", "curvature") if name in options}
     res = ksdmin.minimize(
-        lambda w, idx: np.mean((X[idx] @ w - y[idx]) ** 2) / 2,
-        np.zeros(5),
-        jac=own_jac,
-        hessp=lambda w, p, idx: X[idx].T @ (X[idx] @ p) / len(X[idx]),
-        subsets=ksdmin.Subsets(400, **sets),
+        **{**loss, "jac": jac},
+        x0=np.zeros(5),
+        subsets=ksdmin.Subsets(400, gradient=gradient, curvature=curvature),
         rng=0,
         method="hf",
         options={"damping": 0.1, **options},
     )
-    return res, np.linalg.lstsq(X, y)[0]
+    return res, np.linalg.lstsq(X, y)[0], asked
 
 
 def test_a_sum_of_losses():
-    res, expected = of_a_sum(curvature=50, maxiter=100, gtol=1e-4)
+    res, expected, _ = of_a_sum(curvature=50, maxiter=100, gtol=1e-4)
     assert set(res.history["size_B"]) == {50}
     assert res.success
     assert_allclose(res.x, expected, atol=1e-3)
@@ -70,8 +70,7 @@ def test_a_sum_of_losses():
 
 def test_a_partial_gradient_set_is_drawn_anew():
     """HF lets no set grow: one that it kept would be all that it ever saw."""
-    drawn = []
-    of_a_sum(drawn.append, gradient=100, curvature=50, maxiter=6)
+    *_, drawn = of_a_sum(gradient=100, curvature=50, maxiter=6)
     partial = {tuple(idx) for idx in drawn if not isinstance(idx, slice) and len(idx) == 100}
     assert len(partial) >= 6
 
@@ -121,10 +120,7 @@ def test_few_conjugate_gradients_at_a_time():
 def test_a_torch_model():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    net = torch.nn.Sequential(
-        torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)
-    ).double()
-    inputs = torch.randn(200, 3, dtype=torch.float64)
+    net, inputs = tanh_net(3, 5, 1).double(), torch.randn(200, 3, dtype=torch.float64)
     problem = ksdmin.from_torch(net, torch.nn.MSELoss(), (inputs, inputs.sum(1, keepdim=True)))
     res = ksdmin.minimize(problem, method="hf", rng=0, options={"maxiter": 8, "damping": 1.0})
     assert res.fun < 0.5 * res.history["value"][0]

@@ -56,5 +56,9 @@ def noted(report):
     errors[report.nodeid] = line if report.failed else ""
 
 
+def pytest_addoption(parser):
+    parser.addoption("--suite-report")
+
+
 def pytest_sessionfinish(session):
     Path(session.config.getoption("--suite-report")).write_text(json.dumps(errors))

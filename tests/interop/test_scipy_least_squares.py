@@ -13,6 +13,7 @@ import scipy.optimize
 from tests.interop.scipy_process import (
     assert_failures_are_known,
     noted,
+    pytest_addoption,  # noqa: F401
     pytest_sessionfinish,  # noqa: F401
     reported,
 )
@@ -46,10 +47,6 @@ KNOWN_FAILURES = {
 
 
 # --- The plugin: what happens in the process that runs SciPy's tests ---
-
-
-def pytest_addoption(parser):
-    parser.addoption("--suite-report")
 
 
 def pytest_configure(config):

@@ -20,6 +20,7 @@ from scipy.optimize import minimize as scipy_minimize
 from tests.interop.scipy_process import (
     assert_failures_are_known,
     noted,
+    pytest_addoption,  # noqa: F401
     pytest_sessionfinish,  # noqa: F401
     reported,
 )
@@ -78,10 +79,6 @@ KNOWN_FAILURES = {
 # --- The plugin: what happens in the process that runs SciPy's tests ---
 
 reached = set()  # the tests that have called the method: these are the applicable ones
-
-
-def pytest_addoption(parser):
-    parser.addoption("--suite-report")
 
 
 def pytest_configure(config):

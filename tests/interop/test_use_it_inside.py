@@ -3,16 +3,14 @@
 Each in a process of its own: such libraries change defaults of each other.
 """
 
-import os
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import ROOT, printed_by
+
 SECTIONS = dict(
     re.findall(
         r"^## (.*?)\n.*?```python\n(.*?)```",
@@ -140,13 +138,5 @@ def test_the_snippet_runs(section, tmp_path):
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} is not installed")
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    settings = {"DDE_BACKEND": "pytorch", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    ran = subprocess.run(
-        [sys.executable, "-c", SECTIONS[section] + check],
-        cwd=tmp_path,
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    command = [sys.executable, "-c", SECTIONS[section] + check]
+    printed_by(command, tmp_path, DDE_BACKEND="pytorch")

@@ -44,33 +44,22 @@ def iterations(request):
     return problem, seen
 
 
-def test_the_preconditioned_gradient_is_in_the_span(iterations):
-    for state, basis, _, _ in iterations[1]:
-        u = state.model.preconditioner(Space(state.here.x)).solve(state.here.gradient)
-        Q, _ = np.linalg.qr(basis.V.T)
-        outside = u - Q @ (Q.T @ u)
-        assert np.linalg.norm(outside) <= 1e-8 * np.linalg.norm(u)
-
-
-def test_the_whitening_is_gradient_related(iterations):
-    for state, basis, H_hat, _ in iterations[1]:
-        values = np.linalg.eigvalsh(H_hat)
-        assert values[0] >= 0.5 * FLOOR * values[-1] > 0
-        g = state.here.gradient
-        d = -basis.V.T @ np.linalg.solve(H_hat, basis.g_bar)
-        cosine = -(g @ d) / np.linalg.norm(g) / np.linalg.norm(d)
-        assert cosine > 1e-8
-
-
-def test_every_step_decreases_enough(iterations):
+def test_every_space_and_step_is_as_the_statement_says(iterations):
     """f_k - f_(k+1) >= c cos^2 |g|^2 / L, with L from the Hessians that the run came by."""
     problem, seen = iterations
     points = [state.here.x for state, *_ in seen] + [trial.x for *_, trial in seen]
     L = max(np.linalg.norm(problem.hess(x), 2) for x in points)
     for state, basis, H_hat, trial in seen:
-        if trial.d is None:
-            continue
+        g = state.here.gradient
+        u = state.model.preconditioner(Space(state.here.x)).solve(g)
+        Q, _ = np.linalg.qr(basis.V.T)
+        outside = u - Q @ (Q.T @ u)
+        assert np.linalg.norm(outside) <= 1e-8 * np.linalg.norm(u), "u is in the span"
+        values = np.linalg.eigvalsh(H_hat)
+        assert values[0] >= 0.5 * FLOOR * values[-1] > 0
         d = -basis.V.T @ np.linalg.solve(H_hat, basis.g_bar)
-        along = (state.here.gradient @ d) / np.linalg.norm(d)
+        along = (g @ d) / np.linalg.norm(d)
+        assert -along > 1e-8 * np.linalg.norm(g), "the direction is related to the gradient"
         noise = 1e-14 * abs(state.here.value)
-        assert state.here.value - trial.value >= SUFFICIENT * along**2 / L - noise
+        decrease = state.here.value - trial.value
+        assert trial.d is None or decrease >= SUFFICIENT * along**2 / L - noise

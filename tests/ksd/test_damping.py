@@ -5,18 +5,11 @@ import pytest
 import torch
 
 import ksdmin
-from tests.nets import tanh_net
-
-
-def problem_of(model, n=400, l2=0.0):
-    rng = torch.Generator().manual_seed(1)
-    X = torch.randn(n, 4, generator=rng, dtype=torch.float64)
-    y = torch.sin(3 * X[:, :1])
-    return ksdmin.from_torch(model, torch.nn.MSELoss(), (X, y), l2=l2, precond="diagonal")
+from tests.nets import fitted_to_a_wave, tanh_net
 
 
 def deep(l2=0.0):
-    return problem_of(tanh_net(4, 8, 1).double(), l2=l2)
+    return fitted_to_a_wave(tanh_net(4, 8, 1).double(), l2=l2)
 
 
 def run(problem, *, size=50, **options):
@@ -68,7 +61,7 @@ def test_damping_stays_where_values_are_not_compared():
 
 
 def test_a_model_that_is_linear_in_its_parameters_is_not_damped():
-    problem = problem_of(tanh_net(4, 1).double())
+    problem = fitted_to_a_wave(tanh_net(4, 1).double())
     assert first_step(problem) == pytest.approx(first_step(problem, damping=0))
     assert first_step(problem, damping=1e3) < 0.01
 

@@ -10,7 +10,6 @@ from ksdmin._ksd.krylov import Rows, krylov_basis
 from ksdmin._ksd.precond import IDENTITY, Preconditioner
 from ksdmin._ksd.recorded import RecordedRows, Workspace
 from ksdmin._problem.arrays import Space
-from tests.ksd.marks import on_cuda
 
 torch = pytest.importorskip("torch")
 K = 12
@@ -55,7 +54,7 @@ def test_with_numpy_bases_share_their_room():
     assert not np.shares_memory(room, workspace.rows(space, IDENTITY, K + 1).V)
 
 
-@on_cuda
+@pytest.mark.cuda
 @pytest.mark.parametrize("diagonal", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_recorded_steps_are_the_same(diagonal, dtype):
@@ -71,7 +70,7 @@ def test_recorded_steps_are_the_same(diagonal, dtype):
         assert torch.equal(eager.products(E), recorded.products(E))
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_room_is_made_where_it_is_too_small_or_of_another_kind():
     _, g, D = random_problem(0, "cuda")
     workspace, space, P = Workspace(), Space(g), Preconditioner.diagonal(D)
@@ -84,7 +83,7 @@ def test_room_is_made_where_it_is_too_small_or_of_another_kind():
     assert type(workspace.rows(space, Preconditioner(P.solve, P.times), K)) is Rows
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_graphs_take_no_memory_for_each_row():
     """n is so large that vectors are what takes memory."""
     n, rows = 2**20, 40
@@ -102,7 +101,7 @@ def test_graphs_take_no_memory_for_each_row():
     assert taken[-1] - taken[0] < 10 * 4 * n + 2**26  # libraries have room of their own, too
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_a_copy_records_its_own():
     H, g, D = random_problem(0, "cuda")
     workspace, P = Workspace(), Preconditioner.diagonal(D)

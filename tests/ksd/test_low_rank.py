@@ -56,8 +56,7 @@ def test_slowly_falling_ones_are_taken_as_a_whole(kind):
     product, like = product_of(A, kind)
     inverse = dense_inverse(product, like, 0.1)
     np.testing.assert_allclose(inverse @ (A @ A.T + 0.1 * np.eye(N)), np.eye(N), atol=1e-10)
-    assert product.rank == N
-    assert product.whole_below == 0.1
+    assert (product.rank, product.whole_below) == (N, 0.1)
 
 
 def test_a_shift_above_all_eigenvalues_and_a_matrix_of_zeros():

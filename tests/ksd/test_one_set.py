@@ -6,6 +6,7 @@ import torch
 
 import ksdmin
 from tests.nets import tanh_net
+from tests.run.comparison import assert_same
 
 SIZES = ("size_A", "size_B", "size_C")
 
@@ -68,18 +69,11 @@ def test_sizes_that_the_user_asks_for():
 
 
 def test_a_saved_run_goes_on_bit_for_bit(tmp_path):
-    options = {"maxiter": 25, "gtol": 0.0}
-    whole = ksdmin.Solver(noisy_fit(600), rng=0, options=options)
-    for iteration in whole:
-        if iteration.nit == 4:
-            whole.save(tmp_path / "run")
-    resumed = ksdmin.Solver.load(tmp_path / "run", noisy_fit(600))
-    for _ in resumed:
-        pass
-    assert torch.equal(resumed.result().x, whole.result().x)
-    np.testing.assert_array_equal(
-        resumed.result().history["size_A"], whole.result().history["size_A"]
-    )
+    options, path = {"maxiter": 25, "gtol": 0.0}, tmp_path / "run"
+    whole = ksdmin.minimize(noisy_fit(600), rng=0, options=options)
+    first = options | {"maxiter": 4, "checkpoint": path}
+    ksdmin.minimize(noisy_fit(600), rng=0, options=first)
+    assert_same(ksdmin.resume(path, noisy_fit(600), options={"maxiter": 25}), whole)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,3 @@ def test_presets_by_name_are_the_same_runs():
 def test_names_agree():
     assert set(PRESETS) == set(NAMES)
     assert all(preset.without <= {*RULES, *KINDS} for preset in PRESETS.values())
-
-
-# How the loop uses them

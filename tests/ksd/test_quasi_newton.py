@@ -15,6 +15,7 @@ from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.rules.quasi_newton import Forecast
 from ksdmin._ksd.steps.quasi_newton import HiddenSlope
 from ksdmin._problem.arrays import Space
+from tests.noted import noted
 
 rng = np.random.default_rng(0)
 A = rng.standard_normal((8, 8))
@@ -104,12 +105,7 @@ def test_trials_that_rounding_spoils_do_not_contradict_a_slope(noise, found):
 
 
 def test_a_step_of_the_model_asks_for_no_other_diagonal():
-    asked = []
-
-    def precond(x):
-        asked.append(x)
-        return np.diag(rosen_hess(x)).clip(1.0)
-
+    precond, asked = noted(lambda x: np.diag(rosen_hess(x)).clip(1.0))
     res = ksdmin.minimize(
         rosen, np.zeros(30), jac=rosen_der, hessp=rosen_hess_prod, precond=precond
     )

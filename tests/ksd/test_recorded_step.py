@@ -17,22 +17,23 @@ from ksdmin._ksd.recorded import RecordedStep, RecordedSteps, is_recordable
 from ksdmin._ksd.steps.quasi_newton import solved
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed
-from tests.ksd.marks import on_cuda
+from tests.nets import tanh_net
 
 torch = pytest.importorskip("torch")
 N, CAPACITY = 30, 5
 OPTIONS = {"maxiter": 25, "gtol": 0.0, "without": ["gauss-newton"]}
 
 
-def quadratic(device="cpu", n=N, dtype=torch.float64):
+def setting(count=5, device="cpu"):
+    """A quadratic's matrix, a path, an array's space, a step, and a model of the first pair."""
     generator = torch.Generator().manual_seed(0)
-    root = torch.randn(n, n, generator=generator, dtype=dtype)
-    return (root @ root.T / n + torch.eye(n, dtype=dtype)).to(device)
-
-
-def points(count, device="cpu", n=N):
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(count, n, generator=generator, dtype=torch.float64).to(device)
+    root, path = (
+        torch.randn(rows, N, generator=generator, dtype=torch.float64) for rows in (N, count)
+    )
+    H, path = (root @ root.T / N + torch.eye(N)).to(device), path.to(device)
+    space = Space(H[0])
+    model = QuasiNewton(CAPACITY).with_pair(space, path[0], H @ path[0])
+    return H, path, space, RecordedStep(space, CAPACITY), model
 
 
 def host(tensor):
@@ -42,10 +43,9 @@ def host(tensor):
 @pytest.mark.parametrize("with_diagonal", [False, True])
 def test_it_measures_what_is_computed_one_by_one(with_diagonal):
     """With few pairs, with as many as there may be, and when the oldest ones go."""
-    H, D = quadratic(), torch.rand(N, dtype=torch.float64) + 0.5 if with_diagonal else None
-    path, space = points(10), Space(H[0])
-    model, step, gradients = QuasiNewton(CAPACITY), RecordedStep(space, CAPACITY), path @ H
-    model = model.with_pair(space, path[1] - path[0], gradients[1] - gradients[0])
+    H, path, space, step, model = setting(10)
+    D = torch.rand(N, dtype=torch.float64) + 0.5 if with_diagonal else None
+    gradients = path @ H
     for i in range(1, 9):
         x, g, u, at = path[i], gradients[i], path[i - 1], (path[i + 1], gradients[i + 1])
         step.fill(model)
@@ -67,9 +67,7 @@ def test_it_measures_what_is_computed_one_by_one(with_diagonal):
 
 
 def test_fewer_pairs_than_before_leave_nothing_of_the_old_ones():
-    H, path = quadratic(), points(6)
-    space, used = Space(H[0]), RecordedStep(Space(H[0]), CAPACITY)
-    small = QuasiNewton(CAPACITY).with_pair(space, path[0], H @ path[0])
+    H, path, space, used, small = setting(6)
     large = small.with_pair(space, path[1], H @ path[1]).with_pair(space, path[2], H @ path[2])
     used.fill(large)
     used.fill(small)
@@ -82,22 +80,16 @@ def test_fewer_pairs_than_before_leave_nothing_of_the_old_ones():
 
 
 def test_a_pair_without_positive_curvature_teaches_nothing():
-    H, path = -quadratic(), points(3)
-    space = Space(H[0])
-    model = QuasiNewton(CAPACITY).with_pair(space, path[2], path[2])
-    step = RecordedStep(space, CAPACITY)
+    H, path, space, step, model = setting()
     step.fill(model)
-    at = path[1], H @ path[1]
-    found = step.measure(path[0], H @ path[0], path[2], None, *at)
+    found = step.measure(path[0], -H @ path[0], path[2], None, path[1], -H @ path[1])
     assert np.isfinite([found.slope, found.step_norm, found.gradient_norm]).all()
     assert model.with_products(space, found.pair()) is model
 
 
 def test_a_line_search_may_measure_several_ends():
     """And come back to an earlier one."""
-    H, path = quadratic(), points(5)
-    space, step = Space(H[0]), RecordedStep(Space(H[0]), CAPACITY)
-    model = QuasiNewton(CAPACITY).with_pair(space, path[0], H @ path[0])
+    H, path, space, step, model = setting()
     x, u = path[1], path[2]
     step.fill(model)
     first, second = (step.measure(x, H @ x, u, None, end, H @ end) for end in path[3:5])
@@ -114,9 +106,7 @@ def test_a_line_search_may_measure_several_ends():
 
 def test_what_was_interrupted_is_made_anew():
     """Such as by Ctrl-C, between the pairs that have moved and the matrix of theirs."""
-    H, path = quadratic(), points(5)
-    space, step = Space(H[0]), RecordedStep(Space(H[0]), CAPACITY)
-    model = QuasiNewton(CAPACITY).with_pair(space, path[0], H @ path[0])
+    H, path, space, step, model = setting()
     step.fill(model)
     found = step.measure(path[1], H @ path[1], path[2], None, path[3], H @ path[3])
     taught = model.with_products(space, found.pair())
@@ -133,10 +123,8 @@ def test_what_was_interrupted_is_made_anew():
 @pytest.mark.parametrize("same", [True, False])
 def test_a_direction_is_that_of_its_own_diagonal(same):
     """A diagonal that is computed after the step changes the model's direction."""
-    H, path = quadratic(), points(4)
-    space, D = Space(H[0]), torch.rand(N, dtype=torch.float64) + 0.5
-    model, step = QuasiNewton(CAPACITY), RecordedStep(space, CAPACITY)
-    model = model.with_pair(space, path[0], H @ path[0])
+    H, path, space, step, model = setting()
+    D = torch.rand(N, dtype=torch.float64) + 0.5
     step.fill(model)
     g = H @ path[2]
     found = step.measure(path[1], H @ path[1], path[3], D if same else None, path[2], g)
@@ -150,7 +138,7 @@ def test_a_direction_is_that_of_its_own_diagonal(same):
     assert slope == pytest.approx(float(g @ u))
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_only_small_models_of_pairs_alone_are_recorded():
     for n, drift, recorded in ((N, None, True), (N, Drift(), False), (10_000_000, None, False)):
         s = torch.ones(n, dtype=torch.float64, device="cuda")
@@ -159,12 +147,11 @@ def test_only_small_models_of_pairs_alone_are_recorded():
         assert is_recordable(Space(s), model.with_pair(Space(s), s, s)) == recorded
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_on_a_device_the_graph_repeats_it():
     """The first step is recorded, the others are repeated; the pairs move along."""
-    H, path = quadratic("cuda"), points(8, "cuda")
-    space, steps, gradients = Space(H[0]), RecordedSteps(), path @ H
-    model = QuasiNewton(CAPACITY).with_pair(space, path[0], gradients[0])
+    H, path, space, _, model = setting(8, "cuda")
+    steps, gradients = RecordedSteps(), path @ H
     for i in range(1, 7):
         at = path[i + 1], gradients[i + 1]
         measure = steps.measure(space, model, path[i], gradients[i], path[0], None)
@@ -176,18 +163,16 @@ def test_on_a_device_the_graph_repeats_it():
         assert found.slope == pytest.approx(float(at[1] @ path[0]))
 
 
-def small_net(device="cuda"):
-    torch.manual_seed(0)
-    inputs = torch.randn(200, 8, dtype=torch.float64, device=device)
-    net = torch.nn.Sequential(torch.nn.Linear(8, 10), torch.nn.Tanh(), torch.nn.Linear(10, 1)).to(
-        device, torch.float64
-    )
+def small_net():
+    """A model with factors is not recorded: this one has a diagonal."""
+    inputs = torch.randn(200, 8, dtype=torch.float64, device="cuda")
     targets = torch.sin(inputs.sum(1, keepdim=True))
-    settings = {"l2": 1e-4, "precond": "diagonal"}  # a model with factors is not recorded
+    net = tanh_net(8, 10, 1).to("cuda", torch.float64)
+    settings = {"l2": 1e-4, "precond": "diagonal"}
     return ksdmin.from_torch(net, torch.nn.MSELoss(), (inputs, targets), **settings)
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_a_run_with_it_is_a_run_without_it(monkeypatch):
     """But for rounding: the same evaluations, and nearly the same points."""
     problem = small_net()
@@ -199,13 +184,13 @@ def test_a_run_with_it_is_a_run_without_it(monkeypatch):
     assert_allclose(ours.history["value"], theirs.history["value"], rtol=1e-6)
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_a_step_made_twice_is_the_same(replayed):
     states = replayed(small_net(), rng=0, options=OPTIONS)
     assert sum(state.model.solved is not None for state in states) > 5
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_a_run_that_was_saved_goes_on_as_if_it_had_not_been(tmp_path):
     solver = ksdmin.Solver(small_net(), options=OPTIONS, rng=0)
     for _ in range(12):
@@ -226,9 +211,8 @@ def test_a_copy_of_the_arrays_records_its_own():
 @pytest.mark.parametrize("measured", [False, True])
 def test_it_is_freed_as_soon_as_it_is_not_used(measured):
     """By a garbage collector that comes while a graph is recorded, it would make that one fail."""
-    H, path = quadratic(), points(4)
-    space, step = Space(H[0]), RecordedStep(Space(H[0]), CAPACITY)
-    step.fill(QuasiNewton(CAPACITY).with_pair(space, path[0], H @ path[0]))
+    H, path, _, step, model = setting()
+    step.fill(model)
     if measured:
         step.measure(path[1], H @ path[1], path[2], None, path[3], H @ path[3])
     kept = weakref.ref(step)

@@ -4,7 +4,7 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 from scipy.special import expit
 
 import ksdmin
@@ -21,6 +21,7 @@ X = RNG.standard_normal((M, N)) * np.geomspace(1, 10, N)
 Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 4), 1.0, -1.0)
 WHOLE = slice(None)
 EXACT = {"jac": rosen_der, "hessp": rosen_hess_prod}
+HESSIAN = {"jac": rosen_der, "hess": rosen_hess}
 methods = pytest.mark.parametrize("method", ["ksd", "hf"])
 
 
@@ -31,7 +32,7 @@ SHORT = {"options": {"maxiter": 15}}
 
 
 @methods
-@pytest.mark.parametrize("given", [EXACT, SHORT, {"jac": rosen_der, **SHORT}])
+@pytest.mark.parametrize("given", [EXACT, HESSIAN, SHORT, {"jac": rosen_der, **SHORT}])
 def test_products_and_differences(replayed, method, given):
     """By differences, it remembers the last point that it was asked at: that saves evaluations."""
     replayed(rosen, np.full(4, -1.2), method=method, **given)

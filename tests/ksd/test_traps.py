@@ -86,41 +86,6 @@ def test_hf_without_damping_bears_a_diagonal_with_zeros():
     assert res.x[0] == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("given", "gtol"), [({}, 1e-3), ({"gtol": 1e-5}, 1e-5)])
-def test_tol_is_for_options_without_gtol(given, gtol):
-    """Whether a mapping or an object, and whether that is the default's value or not."""
-    steps = np.geomspace(1, 1e-8, 9)
-
-    def run(options):
-        return ksdmin.minimize(
-            lambda x: float((x**4) @ steps),
-            np.ones(9),
-            jac=lambda x: 4 * x**3 * steps,
-            tol=1e-3,
-            options=options,
-        )
-
-    as_object, as_mapping = run(ksdmin.Options(**given)), run(given)
-    assert as_object.nit == as_mapping.nit
-    assert as_object.history["gradient_norm"][-2] > gtol
-
-
 def test_a_model_of_no_pairs_learns_none():
     ones = np.ones(2)
     assert QuasiNewton(0).with_pair(Space(ones), ones, ones).pairs is None
-
-
-def test_noise_may_be_declared_to_be_zero():
-    class Bowl:
-        traits = ksdmin.Traits(noise=0.0)
-
-        def value(self, x, idx):
-            return float(x @ x)
-
-        def value_and_gradient(self, x, idx):
-            return float(x @ x), 2 * x
-
-        def curvature(self, x, idx):
-            return lambda v: 2 * v
-
-    assert ksdmin.minimize(Bowl(), np.ones(3)).success

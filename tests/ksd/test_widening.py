@@ -29,15 +29,13 @@ def test_a_run_widens_its_space_unless_it_is_told_not_to(options):
 
 
 D = np.geomspace(1e-3, 1, 2000)  # each axis has as steep a slope at the start
-START = 1 / D
 
 
-def badly_scaled_function(x):
-    return float(np.sum(D * x**2 / 2 - np.cos(x) / 10))
-
-
-def its_gradient(x):
-    return D * x + np.sin(x) / 10
+BADLY_SCALED = {
+    "fun": lambda x: float(np.sum(D * x**2 / 2 - np.cos(x) / 10)),
+    "x0": 1 / D,
+    "jac": lambda x: D * x + np.sin(x) / 10,
+}
 
 
 def its_product(x, p):
@@ -46,8 +44,7 @@ def its_product(x, p):
 
 @pytest.mark.parametrize("hessp", [its_product, None], ids=["products", "differences"])
 def test_no_space_costs_more_than_the_run_before_it(hessp):
-    fun, jac, x0 = badly_scaled_function, its_gradient, START
-    history = ksdmin.minimize(fun, x0, jac=jac, hessp=hessp).history
+    history = ksdmin.minimize(**BADLY_SCALED, hessp=hessp).history
     assert history["njev"][1] <= 20
     assert history["value"][1] < history["value"][0]
     spent = (history["njev"] + history["nhev"])[:-1]
@@ -58,6 +55,5 @@ def test_no_space_costs_more_than_the_run_before_it(hessp):
 
 @pytest.mark.parametrize("options", [{"krylov_dim": 40}, {"without": ["width"]}])
 def test_a_space_of_your_own_size_is_not_limited(options):
-    fun, jac, x0 = badly_scaled_function, its_gradient, START
-    res = ksdmin.minimize(fun, x0, jac=jac, options={"maxiter": 1, **options})
+    res = ksdmin.minimize(**BADLY_SCALED, options={"maxiter": 1, **options})
     assert res.history["dim"][1] > 5

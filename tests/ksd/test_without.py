@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
 from ksdmin import _solver
 from ksdmin._options import RULES
 from tests.linear_models import squares
-from tests.nets import tanh_net
+from tests.nets import fitted_to_a_wave, tanh_net
 
 
 @pytest.fixture
@@ -44,12 +43,7 @@ def regression(size=200, n_samples=4000, n=60):
 
 
 def net(**more):
-    rng = torch.Generator().manual_seed(1)
-    X = torch.randn(400, 4, generator=rng)
-    model = tanh_net(4, 8, 1)
-    data = X, torch.sin(3 * X[:, :1])
-    problem = ksdmin.from_torch(model, torch.nn.MSELoss(), data, precond="diagonal", **more)
-    return {"fun": problem, "rng": 0}
+    return {"fun": fitted_to_a_wave(tanh_net(4, 8, 1), **more), "rng": 0}
 
 
 @pytest.mark.parametrize("rule", RULES)

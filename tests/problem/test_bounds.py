@@ -4,16 +4,18 @@ import numpy as np
 import pytest
 import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import Bounds, OptimizeWarning, rosen, rosen_der, rosen_hess_prod
+from scipy.optimize import Bounds, OptimizeWarning, rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
 from ksdmin._problem.box import as_box
+from tests.noted import noted
 
 rng = np.random.default_rng(0)
 A = rng.standard_normal((12, 8))
 H = A.T @ A / 12 + 0.1 * np.eye(8)
 DERIVATIVES = {
     "hessp": {"jac": rosen_der, "hessp": rosen_hess_prod},
+    "hess": {"jac": rosen_der, "hess": rosen_hess},
     "jac": {"jac": rosen_der},
     "nothing": {},
     "3-point": {"jac": "3-point"},
@@ -29,18 +31,9 @@ BOXES = {
 }
 
 
-class Noted:
-    """A function that notes where it is called."""
-
-    def __init__(self, function):
-        self.function, self.seen = function, []
-
-    def __call__(self, x):
-        self.seen.append(x.real.copy())
-        return self.function(x)
-
-    def assert_never_outside(self, box):
-        points = np.array(self.seen)
+def assert_never_outside(box, *seen):
+    for points in seen:
+        points = np.real(points)
         assert ((points >= box.lb) & (points <= box.ub)).all()
 
 
@@ -51,7 +44,7 @@ def projected(x, g, box):
 @pytest.mark.parametrize("given", DERIVATIVES)
 @pytest.mark.parametrize("name", BOXES)
 def test_solution_and_the_box_is_never_left(name, given):
-    box, fun = BOXES[name], Noted(rosen)
+    box, (fun, seen) = BOXES[name], noted(rosen)
     x0 = np.clip([0.5, 0.6, 0.2, 0.3], box.lb, box.ub)
     res = ksdmin.minimize(fun, x0, bounds=box, **DERIVATIVES[given])
     reference = scipy.optimize.minimize(
@@ -60,7 +53,7 @@ def test_solution_and_the_box_is_never_left(name, given):
     assert res.success
     assert res.fun <= reference.fun + 1e-6
     assert projected(res.x, rosen_der(res.x), box) <= (1.1e-5 if given != "nothing" else 1e-4)
-    fun.assert_never_outside(box)
+    assert_never_outside(box, seen)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -136,12 +129,9 @@ class Watched:
         rng = np.random.default_rng(seed)
         A = rng.standard_normal((2 * n, n))
         self.H, at = A.T @ A / (2 * n) + 0.05 * np.eye(n), rng.uniform(0.5, 2, n)
-        self.fun = Noted(lambda x: offset + (x - at) @ self.H @ (x - at) / 2)
-        self.jac = Noted(lambda x: self.H @ (x - at))
-
-    def assert_never_outside(self, box):
-        for function in (self.fun, self.jac):
-            function.assert_never_outside(box)
+        self.fun, values = noted(lambda x: offset + (x - at) @ self.H @ (x - at) / 2)
+        self.jac, gradients = noted(lambda x: self.H @ (x - at))
+        self.seen = values, gradients
 
 
 def product_within(box, x, jac, hess=None):
@@ -174,7 +164,7 @@ def test_differenced_products_at_a_bound(corner, jac, hess):
     mixed = np.random.default_rng(1).standard_normal(8)
     for v in (np.ones(8), -np.ones(8), mixed, np.eye(8)[0], -np.eye(8)[0]):
         assert_allclose(times(v), quadratic.H @ v, atol=ERRORS[jac])
-    quadratic.assert_never_outside(box)
+    assert_never_outside(box, *quadratic.seen)
 
 
 @pytest.mark.parametrize(("scheme", "error"), [("2-point", 1e-6), ("3-point", 1e-8)])
@@ -189,7 +179,7 @@ def test_differenced_gradients_at_a_bound(scheme, error, offset, room):
     assert_allclose(g, quadratic.jac(x), atol=error * max(1.0, offset))
     unknown = problem._gradient(x, slice(None), None)
     assert_array_equal(unknown, g)
-    quadratic.assert_never_outside(LOW)
+    assert_never_outside(LOW, *quadratic.seen)
 
 
 @pytest.mark.parametrize("hess", ["2-point", "3-point"])
@@ -201,7 +191,7 @@ def test_a_run_from_a_corner_by_differences_is_one_by_products(seed, hess):
         runs.append(
             ksdmin.minimize(quadratic.fun, np.zeros(30), jac=quadratic.jac, bounds=LOW, **given)
         )
-        quadratic.assert_never_outside(LOW)
+        assert_never_outside(LOW, *quadratic.seen)
     by_differences, by_products = runs
     assert by_differences.success
     assert by_differences.nit == by_products.nit

@@ -150,13 +150,19 @@ def test_lists_and_other_floats(kind):
 # Two libraries
 
 
-def in_torch(**verbs):
+def in_torch(requires_grad=False, **verbs):
     torch = pytest.importorskip("torch")
-    H = torch.as_tensor(HESSIAN)
+    H = torch.as_tensor(HESSIAN).requires_grad_(requires_grad)
     right = {
         "value": lambda self, x, idx: x @ H @ x / 2 - x.sum(),
         "value_and_gradient": lambda self, x, idx: (x @ H @ x / 2 - x.sum(), H @ x - 1),
         "curvature": lambda self, x, idx: lambda v: H @ v,
+        "value_and_projected_gradient": lambda self, x, idx, V: (
+            x @ H @ x / 2 - x.sum(),
+            V @ (H @ x - 1),
+        ),
+        "traits": ksdmin.Traits(has_projected_gradient=True),
+        "subsets": ksdmin.Subsets(100, curvature=10, search=10),
     }
     return problem(**{**right, **verbs}), torch.full((N,), 2.0, dtype=torch.float64)
 
@@ -171,25 +177,12 @@ def in_torch(**verbs):
 def test_numpy_where_x_is_a_tensor(origin, verbs):
     told = rf"{origin} returned numpy\.ndarray, but x0 is an array of .*torch: return the same kind"
     with pytest.raises(TypeError, match=told):
-        run(*in_torch(**verbs))
+        run(*in_torch(**verbs), rng=0)
 
 
 def test_tensors_may_carry_a_graph():
     """Whatever a verb returns is detached: values, gradients, products, and slopes."""
-    torch = pytest.importorskip("torch")
-    H = torch.as_tensor(HESSIAN).requires_grad_()
-    own, x0 = in_torch(
-        value=lambda self, x, idx: x @ H @ x / 2 - x.sum(),
-        value_and_gradient=lambda self, x, idx: (x @ H @ x / 2 - x.sum(), H @ x - 1),
-        curvature=lambda self, x, idx: lambda v: H @ v,
-        value_and_projected_gradient=lambda self, x, idx, V: (
-            x @ H @ x / 2 - x.sum(),
-            V @ (H @ x - 1),
-        ),
-        traits=ksdmin.Traits(has_projected_gradient=True),
-        subsets=ksdmin.Subsets(100, curvature=10, search=10),
-    )
-    res = run(own, x0, rng=0)
+    res = run(*in_torch(requires_grad=True), rng=0)
     assert res.success
     assert not res.x.requires_grad
 
@@ -204,56 +197,37 @@ def test_tensors_where_x_is_numpy():
 # What they may do to their arguments
 
 
-def overwritten(x, out):
-    x[...] = np.nan
-    return out
-
-
-def curvature_overwrites(self, x, idx):
-    at = x.copy()
-    return overwritten(x, lambda v: HESSIAN @ v + 3 * at**2 * v)
-
-
-def product_overwrites(self, x, idx):
-    return lambda v: overwritten(v, HESSIAN @ v + 3 * x**2 * v)
-
-
-OVERWRITING = [
-    {"value": lambda self, x, idx: overwritten(x, fun(x))},
-    {"value_and_gradient": lambda self, x, idx: overwritten(x, (fun(x), jac(x)))},
-    {"curvature": curvature_overwrites},
-    {"curvature": product_overwrites},
-]
-
-
 @methods
-@pytest.mark.parametrize("verbs", OVERWRITING)
-def test_a_verb_may_write_into_what_it_gets(verbs, method):
+def test_verbs_may_write_into_what_they_get_and_return_the_same_arrays(method):
+    gradients, products = np.empty(N), np.empty(N)
+
+    def overwritten(x, out):
+        x[...] = np.nan
+        return out
+
+    def value_and_gradient(self, x, idx):
+        gradients[:] = jac(x)
+        return overwritten(x, (fun(x), gradients))
+
+    def curvature(self, x, idx):
+        at = x.copy()
+
+        def product(v):
+            products[:] = HESSIAN @ v + 3 * at**2 * v
+            return overwritten(v, products)
+
+        return overwritten(x, product)
+
+    own = problem(
+        value=lambda self, x, idx: overwritten(x, fun(x)),
+        value_and_gradient=value_and_gradient,
+        curvature=curvature,
+    )
     x0 = X0.copy()
-    res = run(problem(**verbs), x0, method=method)
+    res = run(own, x0, method=method)
     assert_right(res)
     assert res.x.tobytes() == run(problem(), method=method).x.tobytes()
     assert x0.tobytes() == X0.tobytes()
-
-
-@methods
-def test_arrays_may_be_the_same_each_time(method):
-    buffers = np.empty(N), np.empty(N)
-
-    def gradient(self, x, idx):
-        buffers[0][:] = jac(x)
-        return fun(x), buffers[0]
-
-    def products(self, x, idx):
-        def product(v):
-            buffers[1][:] = HESSIAN @ v + 3 * x**2 * v
-            return buffers[1]
-
-        return product
-
-    res = run(problem(value_and_gradient=gradient, curvature=products), method=method)
-    assert_right(res)
-    assert res.x.tobytes() == run(problem(), method=method).x.tobytes()
 
 
 @pytest.mark.parametrize("method", ["L-BFGS-B", "trust-ncg"])

@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import Bounds
 
 import ksdmin
+from tests.jax_precision import jax_in
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -12,10 +13,8 @@ jnp = jax.numpy
 
 @pytest.fixture(autouse=True)
 def single():
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", False)
-    yield
-    jax.config.update("jax_enable_x64", before)
+    with jax_in("float32"):
+        yield
 
 
 def is_jax(*arrays, dtype="float32"):

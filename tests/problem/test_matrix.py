@@ -61,15 +61,11 @@ def test_a_nan_ends_the_run():
     assert res.status == ksdmin.Status.NOT_FINITE
 
 
-def test_a_dense_hessian_is_the_matrix():
-    problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=rosen_hess)
-    x = np.full(5, -1.2)
-    assert problem.traits.has_matrix
-    np.testing.assert_array_equal(problem.matrix(x), rosen_hess(x))
-
-
-def test_a_small_one_is_as_good_as_a_dense_one():
-    x = np.full(100, -1.2)
-    problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=lambda x: csr_array(rosen_hess(x)))
+@pytest.mark.parametrize(
+    ("n", "kind"), [(5, np.asarray), (100, csr_array)], ids=["dense", "sparse"]
+)
+def test_a_hessian_that_is_dense_or_small_is_the_matrix(n, kind):
+    x = np.full(n, -1.2)
+    problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=lambda x: kind(rosen_hess(x)))
     np.testing.assert_array_equal(problem.matrix(x), rosen_hess(x))
     assert problem.traits.has_matrix

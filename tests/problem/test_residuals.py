@@ -104,23 +104,6 @@ def test_the_diagonal_makes_up_for_scales(without):
     assert res.fun < 1e-10
 
 
-@pytest.mark.parametrize("jac", [None, "3-point", jacobian(PROBLEMS["decay"][0])])
-def test_bounds(jac):
-    r, x0 = PROBLEMS["decay"]
-    bounds = [(0.0, 1.5), (0.0, None), (0.0, 0.4)]
-
-    def inside(x):
-        assert all(
-            low <= v <= (np.inf if high is None else high)
-            for v, (low, high) in zip(x, bounds, strict=True)
-        )
-        return r(x)
-
-    exact = least_squares(r, x0, bounds=([0, 0, 0], [1.5, np.inf, 0.4]), ftol=1e-12, xtol=1e-12)
-    res = ksdmin.minimize(ksdmin.as_problem(residuals=inside, jac=jac), x0, bounds=bounds)
-    assert res.fun == pytest.approx(exact.cost, rel=1e-6)
-
-
 def test_float32():
     r, _ = PROBLEMS["decay"]
     x0 = np.array([1.0, 0.5, 0.0], np.float32)
@@ -145,13 +128,6 @@ def test_pickles():
     problem = ksdmin.as_problem(residuals=first, args=(np.ones(2),), loss="huber")
     x = np.array([3.0, -1.0])
     assert pickle.loads(pickle.dumps(problem)).value(x) == problem.value(x)
-
-
-def test_scipys_methods_take_it():
-    r, x0 = PROBLEMS["decay"]
-    problem = ksdmin.as_problem(residuals=r, jac=jacobian(r))
-    res = ksdmin.minimize(problem, x0, method="trust-ncg")
-    assert res.fun == pytest.approx(least_squares(r, x0).cost, rel=1e-6)
 
 
 REFUSED = {

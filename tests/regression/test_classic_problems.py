@@ -36,18 +36,12 @@ def check(problem, **given):
     assert is_solved(problem, res.x) or not any(solved_by(problem, rival) for rival in RIVALS)
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_small(name):
-    problem = SMALL[name]()
+@pytest.mark.parametrize("name", [*SMALL, *LARGE])
+def test_with_products(name):
+    problem = (SMALL | LARGE)[name]()
     check(problem, hessp=problem.hessp)
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_small_without_products(name):
+def test_without_products(name):
     check(SMALL[name]())
-
-
-@pytest.mark.parametrize("name", LARGE)
-def test_large(name):
-    problem = LARGE[name]()
-    check(problem, hessp=problem.hessp)

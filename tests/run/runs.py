@@ -167,18 +167,12 @@ def autograd_sum():
     return {"fun": problem, "rng": 2, "options": {"maxiter": 6}}
 
 
-NUMPY = {
+ALL = {
     run.__name__: run
     for run in (
         rosenbrock, hessian_free, differences, dense_hessian, sparse_hessian, bounds, residuals,
-        samples, samples_hessian_free, an_iterable_of_sets, all_iterates,
+        samples, samples_hessian_free, an_iterable_of_sets, all_iterates, tensors, net,
+        from_single_to_double, net_hessian_free, epochs, blocks_of_epochs, jax_function,
+        autograd_sum,
     )
 }  # fmt: skip
-OTHERS = {
-    run.__name__: run
-    for run in (
-        tensors, net, from_single_to_double, net_hessian_free, epochs, blocks_of_epochs,
-        jax_function, autograd_sum,
-    )
-}  # fmt: skip
-ALL = {**NUMPY, **OTHERS}

@@ -7,10 +7,7 @@ import ksdmin
 from tests.nets import tanh_net
 
 torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 
 
 def problem(device, rows=2000, width=20, **kwargs):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.nets import tanh_net
-from tests.run import faults, runs
+from tests.run import faults
 
 VERBS = {"numpy": ("value", "gradient", "product"), "samples": ("value", "gradient")}
 CASES = [
@@ -57,19 +57,6 @@ def test_a_fault_at_every_call(run, method, verb, kind):
     calls = faults.calls_of(run, method, verb)
     for at in range(1, min(calls, 60) + 1):
         faults.check(run, method, verb, at, kind)
-
-
-@pytest.mark.parametrize("name", ["rosenbrock", "hessian_free", "samples", "net", "jax_function"])
-def test_a_fault_of_the_callback(name):
-    def callback(intermediate_result):
-        if intermediate_result.nit == 3:
-            raise faults.Broken
-
-    with pytest.raises(faults.Broken) as caught:
-        faults.ksdmin.minimize(**{**runs.ALL[name](), "callback": callback})
-    res = caught.value.ksdmin_result
-    assert (res.nit, res.status) == (3, faults.Status.FAILED)
-    assert np.isfinite(res.fun) or name in ("samples", "net")  # no value of the whole set yet
 
 
 @pytest.mark.parametrize(

@@ -24,29 +24,21 @@ def a_sum(**kwargs):
 @methods
 @pytest.mark.parametrize("problem", [rosenbrock, a_sum])
 def test_its_iterations_are_those_of_minimize(method, problem):
-    solver = ksdmin.Solver(**problem(method=method))
-    seen = list(solver)
+    """And a result in between changes nothing."""
+    solver, seen, values = ksdmin.Solver(**problem(method=method)), [], []
+    before = solver.result()
+    assert (before.status, before.success, before.nit) == (Status.RUNNING, False, 0)
+    for iteration in solver:
+        seen.append(iteration)
+        values.append(solver.result().fun)
     res = ksdmin.minimize(**problem(method=method))
     assert_same(solver.result(), res)
+    assert min(values) < before.fun
     assert [iteration.nit for iteration in seen] == list(range(1, res.nit + 1))
     assert [iteration.fun for iteration in seen] == res.history["value"][1:].tolist()
     assert seen[0].record.gradient_norm == seen[0].gradient_norm
     assert solver.status == res.status
     assert list(solver) == []
-
-
-@methods
-@pytest.mark.parametrize("problem", [rosenbrock, a_sum])
-def test_a_result_in_between_changes_nothing(method, problem):
-    solver, values = ksdmin.Solver(**problem(method=method)), []
-    before = solver.result()
-    assert before.status == Status.RUNNING
-    assert not before.success
-    assert before.nit == 0
-    for _ in solver:
-        values.append(solver.result().fun)
-    assert_same(solver.result(), ksdmin.minimize(**problem(method=method)))
-    assert min(values) < before.fun
 
 
 def test_an_iteration_that_failed_can_be_tried_again():
