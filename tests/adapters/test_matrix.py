@@ -130,7 +130,6 @@ def test_a_run_of_a_linear_layer_takes_the_matrix(precond):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_softmax_regression_on_a_gpu():
     data = torch.tensor(X, device="cuda"), torch.tensor(LABELS, device="cuda")
     problem = ksdmin.from_torch(linear(3).cuda(), nn.CrossEntropyLoss(), data, l2=0.1)

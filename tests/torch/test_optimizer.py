@@ -697,7 +697,6 @@ def test_graphs_are_captured_in_the_first_steps_only(captured):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("kind", ["graph", "backward"])
 def test_on_a_gpu(kind):
     def closure_on_gpu(net, optimizer):

@@ -8,8 +8,7 @@ from torch.utils.data import TensorDataset
 import ksdmin
 from tests.adapters.torch.dense import assert_close, directions
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, needs_cuda])]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
 def net(device="cpu"):

@@ -212,7 +212,6 @@ def test_rows_that_would_miss_most_of_the_gradient_are_not_used(loss, far, sampl
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", MODELS)
 def test_on_a_gpu_graphs_compute_the_same(name):
     rows = {}

@@ -352,7 +352,6 @@ def test_a_set_without_a_block_is_refused():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @equations
 @pytest.mark.parametrize("graphs", [True, False])
 def test_the_same_on_cuda(equation, graphs):

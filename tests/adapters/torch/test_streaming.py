@@ -22,8 +22,7 @@ from tests.adapters.torch.test_data import Pairs, memmap
 
 N, CHUNK = 103, 10
 CPU = torch.device("cpu")
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, needs_cuda])]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
 def mlp(device="cpu", dtype=torch.float64):
