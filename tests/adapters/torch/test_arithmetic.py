@@ -33,6 +33,21 @@ def test_single_precision(name, precision, tolerance, noise):
     assert_close(product.double(), right.gauss_newton @ right.gradient, 2 * tolerance)
 
 
+def test_bfloat16_in_finer_arithmetic():
+    """On a CPU, where there is no TF32, it is float32 at once; the problem itself is unchanged."""
+    coarse, exact = (
+        ksdmin.from_torch(net(), nn.MSELoss(), DATA, precision=precision)
+        for precision in ("bfloat16", "highest")
+    )
+    x, finer = exact.x0, coarse.in_finer_arithmetic()
+    assert finer.value(x) == exact.value(x) != coarse.value(x)
+    assert torch.equal(finer.curvature(x)(x), exact.curvature(x)(x))
+    assert not torch.equal(coarse.curvature(x)(x), exact.curvature(x)(x))
+    finest = finer.in_finer_arithmetic()
+    assert [p.traits.noise for p in (coarse, finer, finest)] == [1e-3, 1e-5, 1e-7]
+    assert finest.in_finer_arithmetic().x0.dtype == torch.float64  # see test_in_double.py
+
+
 def flags():
     def read(of):
         try:
@@ -109,11 +124,16 @@ def test_flags_are_put_back_where_a_loss_raises_in_the_middle():
     assert flags() == before
 
 
-def test_within_no_grad():
-    right = make("mlp")
+def plain_function():
+    return ksdmin.from_torch(lambda x: x.square().sum().sin(), x0=torch.ones(3))
+
+
+@pytest.mark.parametrize("made", [lambda: make("mlp"), plain_function])
+def test_within_no_grad(made):
+    right = made()
     with torch.no_grad():
-        problem = make("mlp")
-        g = problem.value_and_gradient(problem.x0, diagonal=True)[1]
+        problem = made()
+        g = problem.value_and_gradient(problem.x0, diagonal=problem.traits.has_diagonal)[1]
         product = problem.curvature(problem.x0)(g)
     assert torch.equal(g, right.value_and_gradient(right.x0)[1])
     assert torch.equal(product, right.curvature(right.x0)(g))

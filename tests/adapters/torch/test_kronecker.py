@@ -339,22 +339,10 @@ def test_a_space_of_which_only_rounding_is_left_ends():
 
 
 def test_an_own_loss_of_one_number_a_sample_has_factors():
-    class Flat(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1)).double()
-
-        def forward(self, x):
-            return self.net(x)[:, 0]
-
     inputs, labels = data(5)
-    smooth = problem_of(
-        Flat(),
-        (inputs, labels.double()),
-        lambda z, y: ((z - y) ** 2 + 0.01).sqrt(),
-        precond="kronecker",
-    )
-    assert smooth.traits.has_factors
+    samples, flat = (inputs, labels.double()), nn.Sequential(mlp(), nn.Linear(3, 1), nn.Flatten(0))
+    loss = lambda z, y: ((z - y) ** 2 + 0.01).sqrt()  # noqa: E731
+    assert problem_of(flat.double(), samples, loss, precond="kronecker").traits.has_factors
 
 
 def test_factors_of_an_own_loss_do_not_depend_on_chunks():
