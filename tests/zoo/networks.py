@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tests.adapters.torch.zoo import Forward, attentive, recurrent
+from tests.adapters.torch.zoo import Forward, attentive, recurrent, u_net
 from tests.zoo.registry import Model, entry, labels, real
 
 
@@ -92,19 +92,9 @@ def conv1d_with_in_place_relu():
     return Model(model, nn.MSELoss(), (real(10, 2, 5), real(10, 1)))
 
 
-def down_and_up(m, image):
-    """With the skip between."""
-    fine = torch.tanh(m.down(image))
-    coarse = torch.tanh(m.inner(nn.functional.max_pool2d(fine, 2)))
-    return m.head(torch.cat([fine, m.up(coarse)], 1))
-
-
 @entry("torch")
 def u_net_for_segmentation_with_ignored_pixels():
     """Every pixel has a class."""
-    down, inner = nn.Conv2d(1, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1)
-    up, head = nn.ConvTranspose2d(2, 2, 2, stride=2), nn.Conv2d(4, 3, 1)
-    net = Forward(down_and_up, down=down, inner=inner, up=up, head=head)
     masks = labels(3, 4, 4, 4)
     masks[:, 0] = 255
-    return Model(net, nn.CrossEntropyLoss(ignore_index=255), (real(4, 1, 4, 4), masks))
+    return Model(u_net(2, 3), nn.CrossEntropyLoss(ignore_index=255), (real(4, 1, 4, 4), masks))

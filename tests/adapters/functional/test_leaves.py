@@ -2,6 +2,7 @@
 
 from collections import namedtuple
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,7 @@ class Layer:
         return self.activation(inputs @ self.weight) * self.rate * self.steps / self.size
 
 
+@cache  # a class is registered once
 def registered():
     import jax
 
@@ -125,16 +127,11 @@ def jax_backend(x64):
     return Backend("jax", pytest.importorskip("jax").numpy)
 
 
-LAYER = []
-
-
-def layer(**fields):
+def layer():
     import jax
 
-    if not LAYER:  # a class is registered once
-        LAYER.append(registered())
     given = {"weight": jax.numpy.asarray(W), "activation": jax.numpy.tanh, "rate": 0.5, "steps": 4}
-    return LAYER[0](**given, key=jax.random.key(3), size=2, **fields)
+    return registered()(**given, key=jax.random.key(3), size=2)
 
 
 def test_a_module(jax_backend):

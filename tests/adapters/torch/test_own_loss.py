@@ -183,16 +183,12 @@ def test_a_mean_over_words_is_refused(n, dropout):
     assert model.training
 
 
-class Summed(OnlyLoss):
-    def forward(self, **batch):
-        return super().forward(**batch).sum()
-
-
 REFUSED = {
     "no labels": (Classifier(), {}, r"'logits': a tensor of shape \(3, 3\).*\(labels\)"),
     "outputs": (OnlyLoss(form=lambda loss, logits: logits), {"labels": 1},
                 r"a loss of shape \(3, 3\) for 3 samples.*loss= is missing"),
-    "a sum": (Summed("none"), {"labels": 1}, "not the mean of its samples' losses"),
+    "a sum": (OnlyLoss("none", lambda loss, logits: loss.sum()), {"labels": 1},
+              "not the mean of its samples' losses"),
     "a tuple": (OnlyLoss(form=lambda loss, logits: (loss, logits)), {"labels": 1},
                 "returned a tuple of 0: a tensor of shape .*output="),
 }  # fmt: skip

@@ -46,6 +46,19 @@ def attentive(width, heads, hidden, outputs, **options):
     return Forward(lambda m, x: m.head(m.layer(x).mean(1)), **parts)
 
 
+def u_net(width, outputs):
+    """From an image to an image: down, up, and the skip between."""
+
+    def forward(m, image):
+        fine = m.down(image).tanh()
+        coarse = m.inner(F.max_pool2d(fine, 2)).tanh()
+        return m.head(torch.cat([fine, m.up(coarse)], 1))
+
+    parts = {"down": nn.Conv2d(1, width, 3, padding=1), "head": nn.Conv2d(2 * width, outputs, 1)}
+    inner, up = nn.Conv2d(width, width, 3, padding=1), nn.ConvTranspose2d(width, width, 2, stride=2)
+    return Forward(forward, inner=inner, up=up, **parts)
+
+
 ZOO: dict[str, Callable[[], Case]] = {}
 
 
