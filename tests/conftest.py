@@ -83,6 +83,13 @@ def backend(request):
             yield Backend(name, jax.numpy, jax.numpy.dtype(dtype))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """What is marked with `cuda` is skipped where there is no such device."""
+    if item.get_closest_marker("cuda") and not pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
 @pytest.fixture
 def remote():
     """A device whose arrays numpy cannot read, as those of a GPU: a stowaway raises."""

@@ -7,30 +7,28 @@ from torch import nn
 
 import ksdmin
 from ksdmin import from_autograd, from_torch
+from tests.adapters.torch.zoo import Forward
 
 X = np.random.default_rng(0).standard_normal((20, 2))
 POINTS = torch.tensor(X)
 TARGETS = POINTS[:, :1]
 
 
-class Complex(nn.Linear):
-    def forward(self, x):
-        z = super().forward(x)
-        return torch.complex(z[:, :1], z[:, 1:])
-
-
-def net(module=nn.Linear):
+def net():
     torch.manual_seed(0)
-    return module(2, 2).double()
+    return nn.Linear(2, 2).double()
 
 
 def turned(z):
     return (1 + 1j) * z
 
 
+TURNED = Forward(lambda m, x: turned(m.layer(x))[:, :1], layer=net())
+
+
 LINE = {"params": np.zeros(2)}
 PROBLEMS = {  # whose numbers they are, and the problem
-    "outputs": ("the model", lambda: from_torch(net(Complex), nn.MSELoss(), (POINTS, TARGETS))),
+    "outputs": ("the model", lambda: from_torch(TURNED, nn.MSELoss(), (POINTS, TARGETS))),
     "residuals": ("r", lambda: from_torch(net(), residuals=[(lambda m, x: turned(m(x)), POINTS)])),
     "losses": (
         "loss",

@@ -1,7 +1,6 @@
 """The curvature matrix of a problem is that of its products, whatever computes it."""
 
 import autograd.numpy as anp
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from torch import nn
 import ksdmin
 from ksdmin._problem.arrays import to_host
 from ksdmin._problem.counting import Counts
+from tests.adapters.torch.zoo import Forward
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 5))
@@ -21,12 +21,7 @@ SETS = [slice(None), np.array([1, 2, 5, 17, 40])]
 PROVIDERS = ("gauss-newton", "hessian", "empirical-fisher")
 
 
-@pytest.fixture(autouse=True)
-def _double():
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", before)
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def agrees(problem, idx, matrix=None, tolerance=1e-9):
@@ -72,15 +67,6 @@ def test_logistic_regression_in_torch_with_weights(l2):
     agrees(problem, slice(None))
 
 
-class Scaled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = linear(3)
-
-    def forward(self, x):
-        return 2 * self.layer(x)
-
-
 @pytest.mark.parametrize("kind", ["dropout", "net", "fisher", "callable"])
 def test_where_there_is_none(kind):
     given = {"fisher": {"curvature": "fisher"}, "callable": {"curvature": lambda x, idx: torch.eye}}
@@ -97,7 +83,9 @@ def test_a_matrix_counts_the_passes_through_the_model():
     layer = in_torch(linear(3), nn.CrossEntropyLoss(), LABELS).counting(counts)
     layer.matrix(layer.x0)
     assert counts.nhev == 1
-    scaled = in_torch(Scaled(), nn.CrossEntropyLoss(), LABELS).counting(counts)
+    scaled = in_torch(
+        Forward(lambda m, x: 2 * m.layer(x), layer=linear(3)), nn.CrossEntropyLoss(), LABELS
+    ).counting(counts)
     scaled.matrix(scaled.x0)
     assert counts.nhev == 1 + len(scaled.x0)  # its products
 
@@ -130,7 +118,6 @@ def test_a_run_of_a_linear_layer_takes_the_matrix(precond):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_softmax_regression_on_a_gpu():
     data = torch.tensor(X, device="cuda"), torch.tensor(LABELS, device="cuda")
     problem = ksdmin.from_torch(linear(3).cuda(), nn.CrossEntropyLoss(), data, l2=0.1)

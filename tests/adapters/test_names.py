@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import Bounds
 
@@ -16,12 +17,7 @@ T = np.linspace(0, 1, 30)
 
 
 @pytest.fixture
-def torch():
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture
-def net(torch):
+def net():
     """y = c x + bias in two modules, with parameters beside each other."""
 
     class Decay(torch.nn.Module):
@@ -39,13 +35,13 @@ def net(torch):
     return Decay().double()
 
 
-def problem_of(torch, net, **kwargs):
+def problem_of(net, **kwargs):
     x = torch.as_tensor(T)[:, None]
     return ksdmin.from_torch(net, torch.nn.MSELoss(), (x, 3 * x**2), **kwargs)
 
 
-def test_index_of_a_parameter_and_of_a_module(torch, net):
-    problem = problem_of(torch, net)
+def test_index_of_a_parameter_and_of_a_module(net):
+    problem = problem_of(net)
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
             at = problem.index(name)
@@ -55,8 +51,8 @@ def test_index_of_a_parameter_and_of_a_module(torch, net):
     assert problem.index("encoder") == problem.index("encoder.") == slice(first.start, last.stop)
 
 
-def test_bounds_hold_and_others_are_free(torch, net):
-    problem = problem_of(torch, net)
+def test_bounds_hold_and_others_are_free(net):
+    problem = problem_of(net)
     with pytest.warns(match="x0 lies outside"):
         res = ksdmin.minimize(problem, bounds={"c": (0, 0.5)}, rng=0, options={"maxiter": 30})
     flat = [(None, None)] * len(problem.x0)
@@ -74,8 +70,8 @@ def limits(problem, bounds):
     return found.lb, found.ub
 
 
-def test_the_longest_path_has_the_say(torch, net):
-    problem = problem_of(torch, net)
+def test_the_longest_path_has_the_say(net):
+    problem = problem_of(net)
     bounds = {"encoder.0.bias": (None, None), "encoder": (-1, 1), "head.weight": (0, None)}
     low, high = limits(problem, bounds)
     assert (low[problem.index("encoder.0.weight")] == -1).all()
@@ -85,8 +81,8 @@ def test_the_longest_path_has_the_say(torch, net):
     assert np.isinf(high[problem.index("head")]).all()
 
 
-def test_arrays_of_the_shape_of_a_parameter(torch, net):
-    problem = problem_of(torch, net)
+def test_arrays_of_the_shape_of_a_parameter(net):
+    problem = problem_of(net)
     low, high = limits(
         problem, {"head.weight": (torch.tensor([[0.0, -1.0]]), None), "c": (np.array(2.0), 3)}
     )
@@ -113,32 +109,32 @@ def test_arrays_of_the_shape_of_a_parameter(torch, net):
         ({"": (0, 1)}, "there is no parameter ''"),
     ],
 )
-def test_wrong_names_and_limits(torch, net, bounds, message):
+def test_wrong_names_and_limits(net, bounds, message):
     with pytest.raises(ValueError, match=message):
-        ksdmin.minimize(problem_of(torch, net), bounds=bounds)
+        ksdmin.minimize(problem_of(net), bounds=bounds)
 
 
-def test_names_are_strings(torch, net):
+def test_names_are_strings(net):
     with pytest.raises(TypeError, match="expected the name of a parameter, not 3"):
-        ksdmin.minimize(problem_of(torch, net), bounds={3: (0, 1)})
+        ksdmin.minimize(problem_of(net), bounds={3: (0, 1)})
 
 
-def test_only_what_is_trained_has_a_place(torch, net):
-    problem = problem_of(torch, net, params=["head", "c"])
+def test_only_what_is_trained_has_a_place(net):
+    problem = problem_of(net, params=["head", "c"])
     assert_array_equal(problem.x0[problem.index("c")], [net.c.item()])
     with pytest.raises(ValueError, match=r"'encoder' is constant.*params= leaves it out"):
         problem.index("encoder")
 
 
-def test_parameters_apart_have_an_array(torch, net):
-    problem = problem_of(torch, net, params=["head.weight", "c", "head.bias"])
+def test_parameters_apart_have_an_array(net):
+    problem = problem_of(net, params=["head.weight", "c", "head.bias"])
     at = problem.index("head")
     assert isinstance(at, np.ndarray)
     expected = torch.cat([net.head.weight.reshape(-1), net.head.bias]).detach()
     assert_array_equal(problem.x0[at], expected)
 
 
-def test_blocks_of_residuals_in_torch(torch, net):
+def test_blocks_of_residuals_in_torch(net):
     x = torch.as_tensor(T)[:, None]
     problem = ksdmin.from_torch(net, residuals=[(lambda net, x: net(x) - 3 * x**2, x)])
     with pytest.warns(match="x0 lies outside"):
@@ -147,7 +143,7 @@ def test_blocks_of_residuals_in_torch(torch, net):
         assert float(iteration.x[problem.index("c")]) <= 0.25
 
 
-def test_plain_functions_in_torch(torch):
+def test_plain_functions_in_torch():
     start = {"a": torch.ones(2, dtype=torch.float64), "rest": [torch.ones((), dtype=torch.float64)]}
     problem = ksdmin.from_torch(lambda p: (p["a"] ** 2).sum() + p["rest"][0] ** 2, x0=start)
     res = ksdmin.minimize(problem, bounds={"a": (np.array([0.5, 0.0]), None), "rest.0": (0.1, 2)})

@@ -41,12 +41,7 @@ DOORS = {"torch": ksdmin.from_torch, "jax": ksdmin.from_jax, "autograd": ksdmin.
 NAMESPACES = {"torch": torch, "jax": jax.numpy, "autograd": autograd_numpy}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def double_precision():
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", before)
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 class Net(torch.nn.Module):
@@ -257,18 +252,15 @@ def test_a_weight_enters_drawn_labels_once(library):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_products_of_blocks_are_those_of_the_gradient(library):
-    problem = block_problem(library, l2=L2["by name"], curvature="hessian", precond=None)
-    for idx in BLOCK_SETS.values():
-        assert_differences(problem, library, idx)
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_products_are_those_of_the_gradient(library, weights):
+@pytest.mark.parametrize("kind", [*WEIGHTS, "blocks"])
+def test_products_are_those_of_the_gradient(library, kind):
     """With the penalty: what all of them have alike could still be wrong."""
-    problem = model_problem(library, L2["by name"], "hessian", None, WEIGHTS[weights])
-    assert_differences(problem, library, slice(None))
+    if kind == "blocks":
+        problem = block_problem(library, l2=L2["by name"], curvature="hessian", precond=None)
+    else:
+        problem = model_problem(library, L2["by name"], "hessian", None, WEIGHTS[kind])
+    for idx in BLOCK_SETS.values() if kind == "blocks" else (slice(None),):
+        assert_differences(problem, library, idx)
 
 
 def assert_differences(problem, library, idx):

@@ -4,21 +4,7 @@ import autograd.numpy as np
 from autograd.extend import defvjp, primitive
 
 import ksdmin
-from tests.zoo.registry import Functional, entry
-
-RNG = np.random.default_rng(0)
-
-
-def normal(*shape):
-    return RNG.standard_normal(shape)
-
-
-def squared(z, y):
-    return np.sum((z - y) ** 2, axis=1)
-
-
-def of_autograd(*args, **kwargs):
-    return Functional(ksdmin.from_autograd, *args, **kwargs)
+from tests.zoo.registry import Functional, entry, normal, squared
 
 
 @entry("autograd")
@@ -35,7 +21,14 @@ def autograd_rnn():
         "bias": normal(3),
         "out": normal(3, 1),
     }
-    return of_autograd(rnn, params, "squared-error", (normal(10, 4, 2), normal(10, 1)), squared)
+    return Functional(
+        ksdmin.from_autograd,
+        rnn,
+        params,
+        "squared-error",
+        (normal(10, 4, 2), normal(10, 1)),
+        squared,
+    )
 
 
 @primitive
@@ -53,7 +46,14 @@ def autograd_with_a_vjp_of_ones_own():
         return softplus(x @ p["W"]) @ p["v"]
 
     params = {"W": normal(2, 4), "v": normal(4, 1)}
-    return of_autograd(model, params, "squared-error", (normal(15, 2), normal(15, 1)), squared)
+    return Functional(
+        ksdmin.from_autograd,
+        model,
+        params,
+        "squared-error",
+        (normal(15, 2), normal(15, 1)),
+        squared,
+    )
 
 
 @entry("autograd")
@@ -67,4 +67,4 @@ def autograd_gaussian_process():
         _, logdet = np.linalg.slogdet(K)
         return y @ np.linalg.solve(K, y) / 2 + logdet / 2
 
-    return of_autograd(fun, np.zeros(3))
+    return Functional(ksdmin.from_autograd, fun, np.zeros(3))

@@ -7,21 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ksdmin
-from tests.zoo.registry import Functional, entry
-
-RNG = np.random.default_rng(0)
-
-
-def normal(*shape):
-    return RNG.standard_normal(shape)
-
-
-def squared(z, y):
-    return jnp.sum((z - y) ** 2, axis=1)
-
-
-def of_jax(*args, **kwargs):
-    return Functional(ksdmin.from_jax, *args, **kwargs)
+from tests.zoo.registry import Functional, entry, normal, squared
 
 
 @entry("jax")
@@ -37,7 +23,9 @@ def jax_scan():
         return h @ p["out"]
 
     params = {"in": normal(2, 3), "hidden": normal(3, 3) / 2, "out": normal(3, 1)}
-    return of_jax(rnn, params, "squared-error", (normal(10, 4, 2), normal(10, 1)), squared)
+    return Functional(
+        ksdmin.from_jax, rnn, params, "squared-error", (normal(10, 4, 2), normal(10, 1)), squared
+    )
 
 
 @jax.custom_vjp
@@ -56,7 +44,9 @@ def jax_custom_vjp():
         return bump(x @ p["W"]) @ p["v"]
 
     params = {"W": normal(2, 4), "v": normal(4, 1)}
-    return of_jax(model, params, "squared-error", (normal(15, 2), normal(15, 1)), squared)
+    return Functional(
+        ksdmin.from_jax, model, params, "squared-error", (normal(15, 2), normal(15, 1)), squared
+    )
 
 
 @entry("jax")
@@ -72,7 +62,7 @@ def jax_physics_informed():
 
     params = {"w": normal(4), "b": normal(4), "v": normal(4)}
     t = np.linspace(0, 2, 15)[:, None]
-    return of_jax(residual, params, "squared-error", (t, np.cos(t)), squared)
+    return Functional(ksdmin.from_jax, residual, params, "squared-error", (t, np.cos(t)), squared)
 
 
 if find_spec("flax") is not None:
@@ -96,4 +86,6 @@ if find_spec("flax") is not None:
             return nnx.merge(graph, nnx.State(params))(x)
 
         data = normal(12, 3), normal(12, 2)
-        return of_jax(model, nnx.to_pure_dict(params), "squared-error", data, squared)
+        return Functional(
+            ksdmin.from_jax, model, nnx.to_pure_dict(params), "squared-error", data, squared
+        )

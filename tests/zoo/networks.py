@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tests.adapters.torch.zoo import Forward, attentive, recurrent
+from tests.adapters.torch.zoo import Forward, attentive, recurrent, u_net
 from tests.zoo.registry import Model, entry, labels, real
 
 
@@ -14,12 +14,6 @@ def multihead_attention():
     parts = {"attend": nn.MultiheadAttention(4, 2, batch_first=True), "head": nn.Linear(4, 1)}
     model = Forward(lambda m, x: m.head(m.attend(x, x, x)[0]).mean(1), **parts)
     return Model(model, nn.MSELoss(), (real(8, 3, 4), real(8, 1)))
-
-
-@entry("torch")
-def transformer_encoder_layer():
-    model = attentive(2, 1, 3, 1, dropout=0.0, activation="gelu")
-    return Model(model, nn.MSELoss(), (real(8, 3, 2), real(8, 1)))
 
 
 @entry("torch")
@@ -98,22 +92,9 @@ def conv1d_with_in_place_relu():
     return Model(model, nn.MSELoss(), (real(10, 2, 5), real(10, 1)))
 
 
-class UNet(nn.Module):
-    """Down, up, and the skip between; every pixel has a class."""
-
-    def __init__(self):
-        super().__init__()
-        self.down, self.inner = nn.Conv2d(1, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1)
-        self.up, self.head = nn.ConvTranspose2d(2, 2, 2, stride=2), nn.Conv2d(4, 3, 1)
-
-    def forward(self, image):
-        fine = torch.tanh(self.down(image))
-        coarse = torch.tanh(self.inner(nn.functional.max_pool2d(fine, 2)))
-        return self.head(torch.cat([fine, self.up(coarse)], 1))
-
-
 @entry("torch")
 def u_net_for_segmentation_with_ignored_pixels():
+    """Every pixel has a class."""
     masks = labels(3, 4, 4, 4)
     masks[:, 0] = 255
-    return Model(UNet(), nn.CrossEntropyLoss(ignore_index=255), (real(4, 1, 4, 4), masks))
+    return Model(u_net(2, 3), nn.CrossEntropyLoss(ignore_index=255), (real(4, 1, 4, 4), masks))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -22,6 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 import ksdmin
 
 ENTRIES: dict[str, "Entry"] = {}
+RNG = np.random.default_rng(0)
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,15 @@ def pieces(x, like):
 
 def real(*shape):
     return torch.randn(*shape, dtype=torch.float64)
+
+
+def normal(*shape):
+    """In numpy."""
+    return RNG.standard_normal(shape)
+
+
+def squared(z, y):
+    return ((z - y) ** 2).sum(1)
 
 
 def labels(classes, *shape):

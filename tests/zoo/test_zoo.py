@@ -190,7 +190,6 @@ def _cuda_has_begun():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("graphs", [None, False])
 @pytest.mark.usefixtures("_cuda_has_begun")
 @of_torch

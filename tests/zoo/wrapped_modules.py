@@ -8,12 +8,18 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 
+from tests.adapters.torch.zoo import Forward
 from tests.versions import needs_torch
 from tests.zoo.registry import Model, entry, real
 
 
 def regression(model, **kwargs):
     return Model(model, nn.MSELoss(), (real(10, 3), real(10, 2)), **kwargs)
+
+
+def between_layers(function):
+    parts = {"first": nn.Linear(3, 4), "second": nn.Linear(4, 2)}
+    return Forward(lambda m, x: m.second(function(m.first(x))), **parts)
 
 
 COMPILED = "what torch.compile has made cannot be run eagerly"
@@ -87,11 +93,7 @@ def scripted_function_inside():
     def bend(x: torch.Tensor) -> torch.Tensor:
         return x.tanh() * x.sigmoid()
 
-    class Bent(nn.Sequential):
-        def forward(self, x):
-            return self[1](bend(self[0](x)))
-
-    return regression(Bent(nn.Linear(3, 4), nn.Linear(4, 2)))
+    return regression(between_layers(bend))
 
 
 class Exponential(torch.autograd.Function):
@@ -115,11 +117,7 @@ class Exponential(torch.autograd.Function):
 
 @entry("torch")
 def autograd_function_with_setup_context():
-    class Bumps(nn.Sequential):
-        def forward(self, x):
-            return self[1](Exponential.apply(self[0](x)))
-
-    return regression(Bumps(nn.Linear(3, 4), nn.Linear(4, 2)))
+    return regression(between_layers(Exponential.apply))
 
 
 @entry("torch")

@@ -5,12 +5,6 @@ import pytest
 from tests.adapters.functional.backends import Backend, autograd_backend, jax_settings
 
 
-@pytest.fixture
-def x64():
-    with jax_settings(x64=True):
-        yield
-
-
 @pytest.fixture(params=["autograd", "jax"])
 def backend(request):
     """Either library, in float64."""

@@ -21,66 +21,44 @@ def test_l2_that_is_not_like_the_parameters(backend, l2):
 # Wrong calls
 
 
+X = np.zeros((5, 4))
+BINARY, CLASSES = {"loss": "binary-cross-entropy"}, {"loss": "softmax-cross-entropy"}
+VALUES = {
+    r"loss='hinge': expected one of 'squared-error', 'softmax": {"loss": "hinge"},
+    r"shape \(\) for \d+ samples: it must return one loss": {"loss": lambda z, y: (z - y).mean()},
+    r"differ in length: \[4, 5\]": {"data": (X, np.zeros((4, 3)))},
+    r"outputs have shape \(\d, 3\)": {"data": (X, np.zeros(5))},
+    "targets go from -1 to -1; expected 0 and 1": {"data": (X, -np.ones((5, 3)))} | BINARY,
+    "numbers from 0.5 to 0.5; expected class": {"data": (X, np.full(5, 0.5))} | CLASSES,
+    r"Give the targets as y\[:, 0\]": {"data": (X, np.zeros((5, 1)))} | CLASSES,
+    "there are no samples": {"data": (np.zeros((0, 4)), np.zeros((0, 3)))},
+    "curvature='newton': expected one of 'hessian'": {"curvature": "newton"},
+    "draws labels": {"loss": lambda z, y: z[:, 0], "curvature": "fisher"},
+    r"the model returned shape \(5,\)": {"model": lambda p, X: (X @ p["layer0"][0]).sum(axis=0)},
+    "must depend on no other sample": {
+        "model": lambda p, X: (X - X.mean(axis=0)) @ p["layer0"][0][:, :3]
+    },
+    "'x0' is empty": {"params": {}},
+}
+TYPES = {
+    "loss=3: expected one of": {"loss": 3},
+    r"data: expected \(inputs, targets\), not ndarray": {"data": X},
+    "data: expected arrays with one row per sample": {"data": ([1.0], [2.0])},
+    "params= is missing: a model needs params and loss and data": {"params": None},
+    "data= is missing": {"data": None},
+    "x0= goes with a function .* of a model is params=": {"x0": np.zeros(3)},
+    "subsets= goes with a function": {"subsets": 3},
+    "model: expected a function, not int": {"model": 3},
+    "expected float32 or float64": {"params": [np.zeros(3, complex)]},
+}
+
+
 @pytest.mark.parametrize(
-    ("kwargs", "error", "message"),
-    [
-        ({"loss": "hinge"}, ValueError, r"loss='hinge': expected one of 'squared-error', 'softmax"),
-        ({"loss": 3}, TypeError, r"loss=3: expected one of"),
-        (
-            {"loss": lambda z, y: ((z - y) ** 2).mean()},
-            ValueError,
-            r"loss returned shape \(\) for \d+ samples: it must return one loss per sample",
-        ),
-        ({"data": (np.zeros((5, 4)), np.zeros((4, 3)))}, ValueError, r"differ in length: \[4, 5\]"),
-        ({"data": (np.zeros((5, 4)), np.zeros(5))}, ValueError, r"outputs have shape \(\d, 3\)"),
-        (
-            {"data": (np.zeros((5, 4)), -np.ones((5, 3))), "loss": "binary-cross-entropy"},
-            ValueError,
-            r"the targets go from -1 to -1; expected 0 and 1",
-        ),
-        (
-            {"data": (np.zeros((5, 4)), np.full(5, 0.5)), "loss": "softmax-cross-entropy"},
-            ValueError,
-            r"targets are numbers from 0.5 to 0.5; expected class labels",
-        ),
-        (
-            {"data": (np.zeros((5, 4)), np.zeros((5, 1))), "loss": "softmax-cross-entropy"},
-            ValueError,
-            r"Give the targets as y\[:, 0\]",
-        ),
-        ({"data": np.zeros((5, 4))}, TypeError, r"data: expected \(inputs, targets\), not ndarray"),
-        ({"data": ([1.0], [2.0])}, TypeError, r"data: expected arrays with one row per sample"),
-        ({"data": (np.zeros((0, 4)), np.zeros((0, 3)))}, ValueError, "there are no samples"),
-        (
-            {"params": None},
-            TypeError,
-            r"params= is missing: a model needs params and loss and data",
-        ),
-        ({"data": None}, TypeError, r"data= is missing"),
-        ({"x0": np.zeros(3)}, TypeError, r"x0= goes with a function .* of a model is params="),
-        ({"subsets": 3}, TypeError, r"subsets= goes with a function"),
-        ({"curvature": "newton"}, ValueError, r"curvature='newton': expected one of 'hessian'"),
-        ({"model": 3}, TypeError, r"model: expected a function, not int"),
-        (
-            {"loss": lambda z, y: z[:, 0], "curvature": "fisher"},
-            ValueError,
-            r"'fisher' draws labels from the model's likelihood",
-        ),
-        (
-            {"model": lambda p, X: (X @ p["layer0"][0]).sum(axis=0)},
-            ValueError,
-            r"the model returned shape \(5,\) for \d+ samples",
-        ),
-        (
-            {"model": lambda p, X: (X - X.mean(axis=0)) @ p["layer0"][0][:, :3]},
-            ValueError,
-            r"the loss of a sample must depend on no other sample",
-        ),
-        ({"params": {}}, ValueError, r"'x0' is empty"),
-        ({"params": [np.zeros(3, complex)]}, TypeError, r"expected float32 or float64"),
-    ],
-)
-def test_wrong_calls(backend, kwargs, error, message):
+    ("error", "message", "kwargs"),
+    [(error, *row) for error, table in ((ValueError, VALUES), (TypeError, TYPES))
+     for row in table.items()],
+)  # fmt: skip
+def test_wrong_calls(backend, error, message, kwargs):
     right = {
         "model": backend.mlp,
         "loss": "squared-error",

@@ -31,18 +31,22 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_diagonal_by_one_pass_or_by_one_sample_after_the_other(name):
+@pytest.mark.parametrize(
+    ("name", "weights"), [*((name, None) for name in MODELS), ("tied", np.arange(20.0))]
+)
+def test_the_diagonal_by_one_pass_or_by_one_sample_after_the_other(name, weights):
     params, model = MODELS[name]
     targets = Y if name != "sequence" else rng.standard_normal((20, 4))
     problem = ksdmin.from_autograd(
-        model, "squared-error", (X, targets), params=params, chunk_size=8
+        model, "squared-error", (X, targets), params=params, chunk_size=8, sample_weight=weights
     )
 
     def loss(x, i):
         return anp.sum((model(problem.unflatten(x), X[i : i + 1]) - targets[i : i + 1]) ** 2)
 
     G = np.array([autograd.grad(loss)(problem.x0, i) for i in range(20)])
+    if weights is not None:
+        G *= weights[:, None] / weights.mean()
     value, g, D = problem.value_and_gradient(problem.x0, diagonal=True)
     np.testing.assert_allclose(value, problem.value(problem.x0), **CLOSE)
     np.testing.assert_allclose(g, G.mean(0), **CLOSE)
@@ -92,23 +96,3 @@ def test_saturated_units_are_quiet():
     _, g = problem.value_and_gradient(problem.x0)
     assert np.all(np.isfinite(g))
     assert np.all(np.isfinite(problem.curvature(problem.x0)(g)))
-
-
-def test_a_weighted_diagonal_sample_by_sample():
-    """A model that autograd differentiates sample by sample."""
-
-    def model(params, inputs):
-        return inputs @ (params * params)  # used twice: no formula for all samples at once
-
-    X = np.random.default_rng(0).standard_normal((5, 2))
-    weights = np.array([1.0, 0.0, 2.0, 4.0, 3.0])
-    options = {"params": anp.ones((2, 1))}
-    data = X, np.ones((5, 1))
-    found = ksdmin.from_autograd(model, "squared-error", data, sample_weight=weights, **options)
-    alone = ksdmin.from_autograd(model, "squared-error", data, **options)
-    w, x = weights / weights.mean(), found.x0
-    one = [alone.value_and_gradient(x, np.array([i]), diagonal=True) for i in range(5)]
-    got = found.value_and_gradient(x, diagonal=True)
-    for k, power in ((0, 1), (1, 1), (2, 2)):
-        right = sum(w[i] ** power * one[i][k] for i in range(5)) / 5
-        np.testing.assert_allclose(got[k], right, **CLOSE)

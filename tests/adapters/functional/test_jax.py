@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ksdmin
-from tests.adapters.functional.backends import Backend, jax_settings, parameters, samples
+from tests.adapters.functional.backends import Backend, parameters, samples
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -15,12 +15,6 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 rng = np.random.default_rng(0)
 X, Y = rng.standard_normal((20, 4)), rng.standard_normal((20, 3))
 W, V = rng.standard_normal((4, 3)), rng.standard_normal((3, 3))
-
-
-@pytest.fixture
-def x32():
-    with jax_settings(x64=False):
-        yield
 
 
 def norm(x):

@@ -2,13 +2,14 @@
 
 from collections import namedtuple
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ksdmin
-from tests.adapters.functional.backends import CLOSE, Backend, jax_settings, matrix, samples
+from tests.adapters.functional.backends import CLOSE, Backend, matrix, samples
 
 X, Y = samples("squared-error")
 W, SHIFT = np.linspace(-1, 1, 12).reshape(4, 3), np.array([0.1, -0.2, 0.3])
@@ -112,6 +113,7 @@ class Layer:
         return self.activation(inputs @ self.weight) * self.rate * self.steps / self.size
 
 
+@cache  # a class is registered once
 def registered():
     import jax
 
@@ -121,22 +123,15 @@ def registered():
 
 
 @pytest.fixture
-def jax_backend():
-    jax = pytest.importorskip("jax")
-    with jax_settings(x64=True):
-        yield Backend("jax", jax.numpy)
+def jax_backend(x64):
+    return Backend("jax", pytest.importorskip("jax").numpy)
 
 
-LAYER = []
-
-
-def layer(**fields):
+def layer():
     import jax
 
-    if not LAYER:  # a class is registered once
-        LAYER.append(registered())
     given = {"weight": jax.numpy.asarray(W), "activation": jax.numpy.tanh, "rate": 0.5, "steps": 4}
-    return LAYER[0](**given, key=jax.random.key(3), size=2, **fields)
+    return registered()(**given, key=jax.random.key(3), size=2)
 
 
 def test_a_module(jax_backend):
@@ -150,15 +145,11 @@ def test_a_module(jax_backend):
     np.testing.assert_allclose(problem.x0, usual.x0)
     assert problem.value(problem.x0) == pytest.approx(usual.value(usual.x0))
     np.testing.assert_allclose(matrix(jax_backend, problem), matrix(jax_backend, usual), **CLOSE)
-    found = problem.unflatten(problem.x0)["layer"]
-    assert (found.rate, found.steps, found.size) == (0.5, 4, 2)
-    assert found.key is module["layer"].key
-
-
-def test_a_run_of_a_module(jax_backend):
-    problem = jax_backend.make(lambda p, x: p(x), "squared-error", (X, Y), params=layer(), l2=0.1)
     res = ksdmin.minimize(problem, options={"maxiter": 3})
     assert res.fun < problem.value(problem.x0)
+    found = problem.unflatten(res.x)["layer"]
+    assert (found.rate, found.steps, found.size) == (0.5, 4, 2)
+    assert found.key is module["layer"].key
 
 
 def test_equinox(jax_backend):

@@ -4,37 +4,17 @@ import numpy as np
 import pytest
 
 import ksdmin
+from tests.adapters.test_parity import PARAMS, block_problem
 
-RNG = np.random.default_rng(0)
-X = RNG.standard_normal((12, 3))
-DATA = {"x": X, "y": np.sin(X[:, :2])}
-FEW = RNG.standard_normal((4, 3))
-START = {"W": RNG.standard_normal((3, 4)) / 2, "v": RNG.standard_normal((4, 2)) / 2}
+X = np.random.default_rng(0).standard_normal((12, 3))
 
 
-def blocks(xp):
-    def net(params, x):
-        return xp.tanh(x @ params["W"]) @ params["v"]
-
-    def fit(params, batch):
-        return net(params, batch["x"]) - batch["y"]
-
-    def sums(params, x):
-        return xp.sum(net(params, x), axis=1) - 1.0
-
-    def smallness(params):
-        return 0.1 * params["v"]
-
-    return [(fit, DATA), (sums, FEW, 3.0), (smallness, None, 0.5)]
-
-
-def make(backend, given=None, **options):
-    params = {name: backend.array(part) for name, part in START.items()}
-    return backend.make(None, residuals=given or blocks(backend.np), params=params, **options)
+def make(backend, given):
+    return backend.make(None, residuals=given, params=PARAMS)
 
 
 def test_a_run_goes_down(backend):
-    problem = make(backend, curvature="fisher")  # the others: test_parity.py
+    problem = block_problem(backend.name, curvature="fisher")  # the others: test_parity.py
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 3})
     assert res.fun < 0.9 * res.history[0].value
     found = problem.unflatten(res.x)
@@ -43,8 +23,8 @@ def test_a_run_goes_down(backend):
 
 def test_a_penalty_by_name_has_the_steps_of_a_number(backend):
     runs = [
-        ksdmin.minimize(make(backend, l2=l2), rng=0, options={"maxiter": 3})
-        for l2 in (1e-3, {"v": 1e-3, "W": 1e-3})
+        ksdmin.minimize(block_problem(backend.name, l2=l2), rng=0, options={"maxiter": 3})
+        for l2 in (1e-3, dict.fromkeys(PARAMS, 1e-3))
     ]
     assert runs[0].kinds == runs[1].kinds
     assert runs[1].fun == pytest.approx(runs[0].fun, rel=1e-6)
@@ -69,23 +49,23 @@ def test_random_residuals_are_refused(data):
     def exact(params):
         return params["W"]
 
-    def noisy(params, batch=FEW):
-        return batch @ params["W"] + 0.1 * rng.standard_normal(4)
+    def noisy(params, batch=X[:4]):
+        return batch @ params["W"] + rng.standard_normal(4)
 
     with pytest.raises(ValueError, match="is not deterministic") as caught:
-        ksdmin.from_autograd(residuals=[(exact, None), (noisy, data)], params=START)
+        ksdmin.from_autograd(residuals=[(exact, None), (noisy, data)], params=PARAMS)
     assert "in block 1 of residuals=" in caught.value.__notes__
 
 
 def test_wrong_arguments(backend):
-    given, adapter = blocks(backend.np), backend.make
+    given, adapter = [(lambda p, x: x @ p["W"], X)], backend.make
     with pytest.raises(TypeError, match="model= goes with a model or a plain function"):
-        adapter(lambda params: 0.0, residuals=given, params=START)
+        adapter(lambda params: 0.0, residuals=given, params=PARAMS)
     with pytest.raises(TypeError, match="data= goes with"):
-        adapter(None, data=(X, X), residuals=given, params=START)
+        adapter(None, data=(X, X), residuals=given, params=PARAMS)
     with pytest.raises(TypeError, match="params= is missing: a list of residuals"):
         adapter(None, residuals=given)
     with pytest.raises(TypeError, match="model: expected a function, not NoneType"):
-        adapter(None, params=START)
+        adapter(None, params=PARAMS)
     with pytest.raises(TypeError, match=r"no load: unflatten\(x\) gives"):
-        make(backend).load(np.zeros(20))
+        make(backend, given).load(np.zeros(20))

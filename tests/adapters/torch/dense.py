@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import ksdmin
 from ksdmin._adapters.flat_problem import seed_for_set
 from tests.adapters.torch.zoo import ZOO
+from tests.zoo.registry import pieces
 
 WHOLE = slice(None)
 SETS = {"whole": WHOLE, "set": torch.tensor([1, 2, 5, 6])}
@@ -29,19 +30,19 @@ class Dense:
         self.chunk = chunk
 
     def outputs(self, x):
-        named, at = {}, 0
-        for name, parameter in self.case.model.named_parameters():
-            named[name] = x[at : at + parameter.numel()].view(parameter.shape)
-            at += parameter.numel()
+        own = dict(self.case.model.named_parameters())
+        named = dict(zip(own, pieces(x, list(own.values())), strict=True))
         with torch.random.fork_rng(), sdpa_kernel(SDPBackend.MATH):
             torch.manual_seed(self.seed)
-            pieces = zip(*(part.split(self.chunk) for part in self.inputs), strict=True)
+            chunks = zip(*(part.split(self.chunk) for part in self.inputs), strict=True)
             return torch.cat(
-                [torch.func.functional_call(self.case.model, named, piece) for piece in pieces]
+                [torch.func.functional_call(self.case.model, named, chunk) for chunk in chunks]
             )
 
     def losses(self, x):
-        return self.case.losses(self.outputs(x), self.targets)
+        """One per sample."""
+        pairs = zip(self.outputs(x).split(1), self.targets.split(1), strict=True)
+        return torch.stack([self.case.loss(*pair) for pair in pairs])
 
     @cached_property
     def value(self):
@@ -66,14 +67,9 @@ class Dense:
 
     @cached_property
     def gauss_newton(self):
-        J = jacobian(self.outputs, self.x).flatten(1, -2)
-        z = self.outputs(self.x)
-        total = torch.zeros_like(J[0].T @ J[0])
-        for i in range(self.n):
-            target = self.targets[i : i + 1]
-            H = hessian(lambda z, y=target: self.case.losses(z[None], y).sum(), z[i])
-            total += J[i].T @ H.reshape(z[i].numel(), -1) @ J[i]
-        return total / self.n
+        J, z = jacobian(self.outputs, self.x).flatten(0, -2), self.outputs(self.x)
+        H = hessian(lambda flat: self.case.loss(flat.view(z.shape), self.targets), z.reshape(-1))
+        return J.T @ H @ J
 
     @cached_property
     def empirical_fisher(self):
@@ -95,9 +91,8 @@ def from_module(model, data=None, loss=None, **options):
 def point(problem, size=0.1):
     """Somewhere near the start."""
     generator = torch.Generator().manual_seed(0)
-    return problem.x0 + size * torch.randn(
-        problem.x0.shape, generator=generator, dtype=torch.float64
-    )
+    away = torch.randn(problem.x0.shape, generator=generator, dtype=torch.float64)
+    return problem.x0 + size * away.to(problem.x0.device)
 
 
 @cache
@@ -110,12 +105,12 @@ def dense(name, part, chunk=100):
 def directions(x, count=3):
     """Random vectors, one per column."""
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(len(x), count, generator=generator, dtype=x.dtype)
+    return torch.randn(len(x), count, generator=generator, dtype=x.dtype).to(x.device)
 
 
 def multiply(product, V):
     """The product with every column."""
-    return torch.stack([product(v) for v in V.T], 1)
+    return torch.stack([product(v).clone() for v in V.T], 1)
 
 
 def assert_close(actual, expected, tolerance=1e-10):
@@ -126,16 +121,17 @@ def assert_close(actual, expected, tolerance=1e-10):
     assert difference <= tolerance * expected.abs().max(), difference
 
 
-def numbers(problem, diagonal=True):
-    """What all verbs give, on the whole set and on a part."""
-    x, V = point(problem), directions(problem.x0)
-    for idx in (WHOLE, torch.arange(1, problem.subsets.n, 2)):
+def numbers(problem, diagonal=True, sets=None):
+    """What all verbs give, by default on the whole set and on a part; on the CPU."""
+    x, V = point(problem).to(problem.x0.dtype), directions(problem.x0)
+    for idx in sets or (WHOLE, torch.arange(1, problem.subsets.n, 2)):
         value, *vectors = problem.value_and_gradient(x, idx, diagonal=diagonal)
-        yield from (torch.tensor(value), *vectors, multiply(problem.curvature(x, idx), V))
+        found = torch.tensor(value), *vectors, multiply(problem.curvature(x, idx), V)
+        yield from (number.cpu().clone() for number in found)
 
 
-def assert_same(problem, right, tolerance=0.0, diagonal=True):
+def assert_same(problem, right, tolerance=0.0, sets=None, sets_of_right=None, diagonal=True):
     """All numbers of two problems; by default to the bit."""
-    pairs = zip(numbers(problem, diagonal), numbers(right, diagonal), strict=True)
-    for one, other in pairs:
+    found = numbers(problem, diagonal, sets), numbers(right, diagonal, sets_of_right or sets)
+    for one, other in zip(*found, strict=True):
         assert_close(one, other, tolerance)

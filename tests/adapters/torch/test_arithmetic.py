@@ -8,6 +8,7 @@ import ksdmin
 import ksdmin.torch
 from tests.adapters.torch.dense import assert_close, dense, from_module, make
 from tests.adapters.torch.zoo import ZOO
+from tests.nets import tanh_net
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,21 @@ def test_single_precision(name, precision, tolerance, noise):
     assert_close(g.double(), right.gradient, tolerance)
     assert_close(squares.double(), right.squares, 2 * tolerance)
     assert_close(product.double(), right.gauss_newton @ right.gradient, 2 * tolerance)
+
+
+def test_bfloat16_in_finer_arithmetic():
+    """On a CPU, where there is no TF32, it is float32 at once; the problem itself is unchanged."""
+    coarse, exact = (
+        ksdmin.from_torch(tanh_net(3, 4, 1), nn.MSELoss(), DATA, precision=precision)
+        for precision in ("bfloat16", "highest")
+    )
+    x, finer = exact.x0, coarse.in_finer_arithmetic()
+    assert finer.value(x) == exact.value(x) != coarse.value(x)
+    assert torch.equal(finer.curvature(x)(x), exact.curvature(x)(x))
+    assert not torch.equal(coarse.curvature(x)(x), exact.curvature(x)(x))
+    finest = finer.in_finer_arithmetic()
+    assert [p.traits.noise for p in (coarse, finer, finest)] == [1e-3, 1e-5, 1e-7]
+    assert finest.in_finer_arithmetic().x0.dtype == torch.float64  # see test_in_double.py
 
 
 def flags():
@@ -109,11 +125,16 @@ def test_flags_are_put_back_where_a_loss_raises_in_the_middle():
     assert flags() == before
 
 
-def test_within_no_grad():
-    right = make("mlp")
+def plain_function():
+    return ksdmin.from_torch(lambda x: x.square().sum().sin(), x0=torch.ones(3))
+
+
+@pytest.mark.parametrize("made", [lambda: make("mlp"), plain_function])
+def test_within_no_grad(made):
+    right = made()
     with torch.no_grad():
-        problem = make("mlp")
-        g = problem.value_and_gradient(problem.x0, diagonal=True)[1]
+        problem = made()
+        g = problem.value_and_gradient(problem.x0, diagonal=problem.traits.has_diagonal)[1]
         product = problem.curvature(problem.x0)(g)
     assert torch.equal(g, right.value_and_gradient(right.x0)[1])
     assert torch.equal(product, right.curvature(right.x0)(g))
@@ -154,11 +175,6 @@ class Mixed(nn.Module):
             return self.layer(x)
 
 
-def net():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
-
-
 ONE_LINE = r"Mixed computes under torch.autocast in its forward pass.*precision='bfloat16'"
 
 
@@ -179,9 +195,9 @@ def test_a_forward_pass_that_switches_it_off_or_is_told_of_it(arguments):
 
 def test_around_from_torch_and_evaluations():
     """What a model computes is a matter of precision=."""
-    expected = ksdmin.from_torch(net(), nn.MSELoss(), DATA)
+    expected = ksdmin.from_torch(tanh_net(3, 4, 1), nn.MSELoss(), DATA)
     with torch.autocast("cpu", torch.bfloat16):
-        problem = ksdmin.from_torch(net(), nn.MSELoss(), DATA)
+        problem = ksdmin.from_torch(tanh_net(3, 4, 1), nn.MSELoss(), DATA)
         value = problem.value(problem.x0)
     assert value == expected.value(expected.x0)
     found, right = (ksdmin.minimize(p, rng=0, options={"maxiter": 3}) for p in (problem, expected))
@@ -189,7 +205,7 @@ def test_around_from_torch_and_evaluations():
 
 
 def test_around_a_run():
-    problem = ksdmin.from_torch(net(), nn.MSELoss(), DATA)
+    problem = ksdmin.from_torch(tanh_net(3, 4, 1), nn.MSELoss(), DATA)
     words = "torch.autocast is on.*outside of it, and pass precision='bfloat16'"
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match=words):
         ksdmin.minimize(problem)
@@ -198,7 +214,7 @@ def test_around_a_run():
 
 
 def test_the_optimizer():
-    model = net()
+    model = tanh_net(3, 4, 1)
     optimizer = ksdmin.torch.KSD(model.parameters())
 
     def closure():

@@ -10,6 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 import ksdmin
 from tests.adapters.torch.dense import assert_close
+from tests.adapters.torch.zoo import Forward
+from tests.nets import tanh_net
 from tests.versions import needs_torch
 
 X = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(6, 2)
@@ -222,3 +224,47 @@ def test_ctc_loss():
     problem = ksdmin.from_torch(net, ctc, data, curvature="empirical-fisher")
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
     assert res.fun < res.history[0].value
+
+
+# Models that differentiate in their forward pass: what is forgotten. (What works: tests/zoo.)
+
+
+def without_graph(model, x):
+    u = model(x.requires_grad_())
+    return u - torch.autograd.grad(u.sum(), x)[0]
+
+
+def without_flag(model, x):
+    return torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("residual", "hint"), [(without_graph, "create_graph=True"), (without_flag, "requires_grad_()")]
+)
+def test_errors_of_torch_come_with_a_hint(residual, hint):
+    net = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
+    with pytest.raises(RuntimeError) as raised:
+        ksdmin.from_torch(net, residuals=[(residual, torch.rand(9, 1), 1.0)])
+    assert any(hint in note for note in raised.value.__notes__)
+
+
+def retained(m, x):
+    x = x.clone().requires_grad_()
+    u = m.u(x)
+    return torch.autograd.grad(u.sum(), x, retain_graph=True)[0] + u
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_derivative_that_is_taken_for_a_constant_is_refused(dtype):
+    model = Forward(retained, u=tanh_net(1, 5, 1)).to(dtype)
+    x = torch.linspace(-1, 1, 40, dtype=dtype)[:, None]
+    with pytest.raises(ValueError, match=r"gradient of Forward is not .* create_graph=True"):
+        ksdmin.from_torch(model, nn.MSELoss(), (x, x.cos()))
+    with pytest.raises(ValueError, match=r"is not that of its values") as caught:
+        ksdmin.from_torch(model, residuals=[(lambda model, x: model(x), x)])
+    assert "in block 0 of residuals=" in caught.value.__notes__
+
+
+def test_a_module_is_no_function_to_minimise():
+    with pytest.raises(TypeError, match=r"fun is a torch module \(Linear\), not its loss"):
+        ksdmin.minimize(nn.Linear(2, 1))

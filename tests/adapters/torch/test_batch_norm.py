@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.autograd.functional import jacobian
 from torch.nn.functional import mse_loss
 
 import ksdmin
 from tests.adapters.torch.dense import from_module
+from tests.adapters.torch.zoo import Forward
+from tests.zoo.registry import Function
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 3, generator=GENERATOR, dtype=torch.float64)
@@ -46,40 +49,26 @@ def test_a_set_is_one_batch_in_train_mode(idx, options):
     v = torch.linspace(-1, 1, len(problem.x0), dtype=torch.float64)
     value, g = problem.value_and_gradient(problem.x0, idx)
 
-    inputs, targets = X[idx], Y[idx]
-    names, parameters = zip(*copy.deepcopy(model).named_parameters(), strict=True)
-
-    def outputs(*theta):
-        named = dict(zip(names, theta, strict=True))
-        return torch.func.functional_call(copy.deepcopy(model), named, inputs)
-
-    loss = mse_loss(outputs(*parameters), targets)
-    assert value == pytest.approx(loss.item(), rel=1e-12)
-    expected = torch.cat([p.reshape(-1) for p in torch.autograd.grad(loss, parameters)])
-    torch.testing.assert_close(g, expected)
-    jacobian = torch.autograd.functional.jacobian(outputs, parameters)
-    J = torch.cat([part.reshape(targets.numel(), -1) for part in jacobian], 1)
-    expected = 2 / targets.numel() * J.T @ (J @ v)
+    outputs = Function(nn.Module.__call__, copy.deepcopy(model), (X[idx],)).objective
+    loss = lambda x: mse_loss(outputs(x), Y[idx])  # noqa: E731
+    assert value == pytest.approx(loss(problem.x0).item(), rel=1e-12)
+    torch.testing.assert_close(g, jacobian(loss, problem.x0))
+    J = jacobian(outputs, problem.x0).flatten(0, 1)
+    expected = 2 / len(J) * J.T @ (J @ v)
     torch.testing.assert_close(problem.curvature(problem.x0, idx)(v), expected)
 
 
-class Ignored(nn.Module):
+def ignored(m, x):
     """What BatchNorm computes counts nothing: the mean loss is that of a linear model."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear, self.norm = nn.Linear(3, 2).double(), nn.BatchNorm1d(2).double()
-
-    def forward(self, x):
-        z = self.linear(x)
-        return z + 0 * self.norm(z)
+    z = m.linear(x)
+    return z + 0 * m.norm(z)
 
 
 @pytest.mark.parametrize("chunk_size", [2, 7, 25, 59, 60])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_sample_counts_once_in_batches(chunk_size, weighted):
     weights = torch.linspace(0.5, 3, 60, dtype=X.dtype) if weighted else None
-    model = Ignored()
+    model = Forward(ignored, linear=nn.Linear(3, 2), norm=nn.BatchNorm1d(2)).double()
     problem = problem_of(model, chunk_size=chunk_size, sample_weight=weights)
     losses = (model.linear(X) - Y).square().mean(1)
     expected = losses.mean() if weights is None else (losses * weights).sum() / weights.sum()
@@ -168,17 +157,6 @@ def test_copies_are_problems_of_their_own():
 # What is refused
 
 
-class Own(nn.Module):
-    """It returns the mean loss of a batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = net()
-
-    def forward(self, x, y):
-        return mse_loss(self.net(x), y)
-
-
 def residuals(model):
     return ksdmin.from_torch(model, residuals=[(lambda m, x: m(x), X)])
 
@@ -199,7 +177,7 @@ def residuals(model):
         ),
         (
             lambda model: ksdmin.from_torch(model, data=(X, Y)),
-            Own(),
+            Forward(lambda m, x, y: mse_loss(m.net(x), y), net=net()),
             r"BatchNorm1d in train mode.*one loss per sample",
         ),
     ],
@@ -208,16 +186,6 @@ def residuals(model):
 def test_refused(make, model, message):
     with pytest.raises(ValueError, match=message):
         make(model)
-
-
-def test_several_processes_are_refused(tmp_path):
-    dist = torch.distributed
-    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        with pytest.raises(ValueError, match=r"BatchNorm1d '1' is in train mode.*process_group="):
-            problem_of(net(), process_group=dist.group.WORLD)
-    finally:
-        dist.destroy_process_group()
 
 
 def test_batches_that_do_not_fit_into_memory():

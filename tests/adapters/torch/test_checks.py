@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import binary_cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 import ksdmin
@@ -101,6 +102,7 @@ def ending(*modules):
 SQUASHED = {
     "sigmoid": (ending(nn.Sigmoid()), nn.BCELoss(), "BCEWithLogitsLoss"),
     "function": (Functional(3, 2), nn.BCELoss(), "BCEWithLogitsLoss"),
+    "a function as loss": (ending(nn.Sigmoid()), binary_cross_entropy, "BCEWithLogitsLoss"),
     "reshaped": (ending(nn.Sigmoid(), nn.Unflatten(1, (2, 1)), nn.Flatten()), nn.BCELoss(), "BCEW"),
     "softmax": (ending(nn.LogSoftmax(1)), nn.NLLLoss(), "CrossEntropyLoss"),
 }
@@ -150,17 +152,13 @@ def test_a_loss_that_broadcasts_is_refused_however_few_samples_there_are(n):
 
 
 def test_an_own_loss_with_few_ignored_labels():
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(3, 2)
-
+    class Own(nn.Linear):
         def forward(self, x, labels):
-            return {"loss": nn.functional.cross_entropy(self.linear(x), labels)}
+            return {"loss": nn.functional.cross_entropy(super().forward(x), labels)}
 
     labels = torch.arange(200) % 2
     data = {"x": torch.randn(200, 3, dtype=torch.float64), "labels": labels}
-    ksdmin.from_torch(Own().double(), data=data)
+    ksdmin.from_torch(Own(3, 2).double(), data=data)
     labels[[50, 151]] = -100
     with pytest.raises(ValueError, match="is not the mean of its samples' losses"):
-        ksdmin.from_torch(Own().double(), data=data)
+        ksdmin.from_torch(Own(3, 2).double(), data=data)

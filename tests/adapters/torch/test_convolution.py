@@ -8,6 +8,7 @@ from torch import nn
 
 import ksdmin
 from ksdmin._adapters.torch.convolution import LeanConvolutions
+from tests.adapters.torch.zoo import Forward
 
 KINDS = {
     "groups": (nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2), (3, 4, 9, 9)),
@@ -87,17 +88,12 @@ def test_left_to_torch_without_convolutions_and_within_torch_func():
     )
     assert not linear._sums._kernels.lean_convolutions
 
-    class Slope(nn.Module):
+    def slope(m, x):
         """The derivative of a convolution along one direction of its input."""
+        return torch.func.jvp(lambda a: m.conv(a.tanh()), (x,), (x,))[1][:, 0]
 
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv1d(1, 1, 4)
-
-        def forward(self, x):
-            return torch.func.jvp(lambda a: self.conv(a.tanh()), (x,), (x,))[1][:, 0]
-
-    problem = ksdmin.from_torch(Slope().double(), nn.MSELoss(), (X, y))
+    model = Forward(slope, conv=nn.Conv1d(1, 1, 4)).double()
+    problem = ksdmin.from_torch(model, nn.MSELoss(), (X, y))
     assert not problem._sums._kernels.lean_convolutions
     assert ksdmin.minimize(problem, options={"maxiter": 2}).fun < problem.value(problem.x0)
 

@@ -12,15 +12,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import ksdmin
 from ksdmin._adapters.torch.costs import Costs
 from ksdmin._problem.values import changed
+from tests.nets import tanh_net
 
 
 def made(samples=200):
     """A net without rows of a Jacobian, whose sets begin small."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)).double()
     x = torch.linspace(-1, 1, 2 * samples, dtype=torch.float64).reshape(-1, 2)
-    return ksdmin.from_torch(net, nn.CrossEntropyLoss(), (x, torch.arange(samples) % 3))
+    return ksdmin.from_torch(
+        tanh_net(2, 8, 3).double(), nn.CrossEntropyLoss(), (x, torch.arange(samples) % 3)
+    )
 
 
 def test_on_a_processor_fewer_samples_cost_less():

@@ -9,10 +9,7 @@ from torch import nn
 
 import ksdmin
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 
 CURVATURES = ("hessian", "gauss-newton", "empirical-fisher")
 

@@ -115,11 +115,6 @@ def test_what_are_no_data(data, error, message):
         ksdmin.from_torch(nn.Linear(3, 2), nn.MSELoss(), data)
 
 
-def test_a_chunk_has_a_sample():
-    with pytest.raises(ValueError, match="chunk_size=0"):
-        make("mlp", chunk_size=0)
-
-
 def test_a_problem_that_is_dropped_frees_its_data():
     X = torch.randn(50, 3, dtype=torch.float64)
     alive = weakref.ref(X)

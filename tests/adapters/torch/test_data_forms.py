@@ -22,6 +22,7 @@ from torch.utils.data import (
 
 import ksdmin
 from tests.adapters.torch.dense import assert_same
+from tests.adapters.torch.zoo import Forward
 
 N = 13
 CPU, FLOAT64 = torch.device("cpu"), torch.float64
@@ -219,17 +220,10 @@ def test_the_generators_of_torch_are_left_alone():
     assert torch.equal(torch.rand(3), right)
 
 
-class Padded(nn.Module):
+def mean_of_words(m, words):
     """The mean of a sequence's embeddings; padding has the number 0."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed, self.head = nn.Embedding(6, 3), nn.Linear(3, 2)
-
-    def forward(self, words):
-        mask = (words > 0)[:, :, None]
-        return self.head((mask * self.embed(words)).sum(1) / mask.sum(1))
+    mask = (words > 0)[:, :, None]
+    return m.head((mask * m.embed(words)).sum(1) / mask.sum(1))
 
 
 class Sentences(Dataset):
@@ -248,7 +242,8 @@ def pad(items):
 @pytest.mark.parametrize("chunk", [3, 5, 12])
 def test_sequences_of_several_lengths(chunk):
     """Batches that are padded to different lengths are made anew for every chunk."""
-    net, loss = Padded().double(), nn.CrossEntropyLoss()
+    net = Forward(mean_of_words, embed=nn.Embedding(6, 3), head=nn.Linear(3, 2)).double()
+    loss = nn.CrossEntropyLoss()
     loader = DataLoader(Sentences(), 3, collate_fn=pad)
     found = ksdmin.from_torch(net, loss, loader, chunk_size=chunk)
     right = ksdmin.from_torch(net, loss, pad([Sentences()[i] for i in range(12)]))

@@ -6,15 +6,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import ksdmin
-from tests.adapters.torch.dense import assert_close, directions
+from tests.adapters.torch import dense
+from tests.nets import tanh_net
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, needs_cuda])]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
 def net(device="cpu"):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1)).double().to(device)
+    return tanh_net(1, 8, 1).double().to(device)
 
 
 def points(epoch):
@@ -28,17 +27,9 @@ def make(data=points, device="cpu", loss=None, **options):
     return ksdmin.from_torch(net(device), loss or nn.MSELoss(), data, **options)
 
 
-def numbers(problem, idx):
-    x, v = problem.x0 + 0.1, directions(problem.x0.cpu(), 1)[:, 0].to(problem.x0)
-    value, *vectors = problem.value_and_gradient(x, idx, diagonal=True)
-    product = problem.curvature(x, idx)(v).clone()
-    return [torch.tensor(value), *(u.cpu().clone() for u in vectors), product.cpu()]
-
-
 def assert_same(problem, idx, right, device):
-    pairs = zip(numbers(problem, idx), numbers(right, slice(None)), strict=True)
-    for one, other in pairs:
-        assert_close(one, other, 0.0 if device == "cpu" else 1e-9)
+    tolerance = 0.0 if device == "cpu" else 1e-9
+    dense.assert_same(problem, right, tolerance, [idx], [slice(None)])
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -8,10 +8,7 @@ from torch import nn
 import ksdmin
 from ksdmin._adapters.torch import plain_function
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 OPTIONS = {"maxiter": 30, "gtol": 1e-10}
 
 

@@ -142,7 +142,6 @@ def test_off_and_on():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("word", ["highest", "high"])
 def test_on_a_gpu(word):
     res = run(squares(word, model=net().cuda()), options={"gtol": 1e-8, "maxiter": 100})

@@ -3,28 +3,24 @@
 import pytest
 import torch
 from torch import nn
+from torch.autograd.functional import jacobian
 
 import ksdmin
+from tests.adapters.torch.zoo import Forward
+from tests.nets import tanh_net
+from tests.zoo.registry import Function
 
 DATA = torch.linspace(-1, 1, 80, dtype=torch.float64)[:, None]
 
 
-class Slope(nn.Module):
-    """u' by autograd.grad, which vmap over samples does not take."""
-
-    def __init__(self, u):
-        super().__init__()
-        self.u = u
-
-    def forward(self, x):
-        x = x.requires_grad_()
-        return torch.autograd.grad(self.u(x).sum(), x, create_graph=True)[0]
+def derivative(m, x):
+    """By autograd.grad, which vmap over samples does not take."""
+    x = x.requires_grad_()
+    return torch.autograd.grad(m.u(x).sum(), x, create_graph=True)[0]
 
 
 def net(outputs=1):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, outputs)).double()
+    return tanh_net(1, 6, outputs).double()
 
 
 class Recurrent(nn.Module):
@@ -42,24 +38,22 @@ class Recurrent(nn.Module):
         return self.last(self.steps(x if self.steps.batch_first else x.transpose(0, 1))[1][-1])
 
 
-class Decay(nn.Module):
-    """Two parameters, and ten outputs: the values at ten times."""
+def decay(m, x):
+    """The values at ten times."""
+    times = torch.linspace(0, 2, 10, dtype=torch.float64, device=x.device)
+    return m.start * torch.exp(-m.rate * times * (2 + x))
 
-    def __init__(self):
-        super().__init__()
-        self.start = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
-        self.rate = nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
 
-    def forward(self, x):
-        times = torch.linspace(0, 2, 10, dtype=torch.float64, device=x.device)
-        return self.start * torch.exp(-self.rate * times * (2 + x))
+def few_parameters():
+    start, rate = (nn.Parameter(torch.tensor(value).double()) for value in (1.5, 0.7))
+    return Forward(decay, start=start, rate=rate)
 
 
 MODELS = {
-    "few parameters": Decay,
+    "few parameters": few_parameters,
     "one output": net,
     "three outputs": lambda: net(3),
-    "nested": lambda: Slope(net()),
+    "nested": lambda: Forward(derivative, u=net()),
     "samples first": lambda: Recurrent(samples_first=True),
     "steps first": lambda: Recurrent(samples_first=False),
 }
@@ -131,13 +125,6 @@ class Own(nn.Module):
         return z if self.scale is None else self.scale.sum() * z
 
 
-def layers(outputs):
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, outputs)
-    )
-
-
 def laplace(net, x):
     """All second derivatives of the first output, and the values."""
     x = x.detach().requires_grad_()
@@ -150,8 +137,8 @@ def laplace(net, x):
 @pytest.mark.parametrize(
     ("net", "way"),
     [
-        (layers(1), "uses"),
-        (layers(3), "uses"),
+        (tanh_net(2, 8, 5, 1), "uses"),
+        (tanh_net(2, 8, 5, 3), "uses"),
         (Own(), "uses"),
         (Own(factors=2), "uses"),
         (Own(factors=50), "graphs"),
@@ -164,15 +151,8 @@ def test_rows_are_those_of_the_residuals(net, way):
     assert problem._blocks[0]._rows.way == way
     found = problem.jacobian(problem.x0)
     assert not found.rows.requires_grad
-    names = [name for name, _ in net.named_parameters()]
-    parameters = [p.detach() for p in net.parameters()]
-
-    def residuals(*pieces):
-        called = torch.func.functional_call
-        return laplace(lambda x: called(net, dict(zip(names, pieces, strict=True)), (x,)), X)
-
-    expected = torch.autograd.functional.jacobian(residuals, tuple(parameters))
-    rows = torch.cat([piece.reshape(len(found.rows), -1) for piece in expected], 1)
+    expected = jacobian(Function(laplace, net, (X,)).objective, problem.x0)
+    rows = expected.reshape(found.rows.shape)
     scale = (found.rows * rows).sum() / (rows * rows).sum()  # of the mean of their squares
     torch.testing.assert_close(found.rows, scale * rows)
 
@@ -196,7 +176,7 @@ def sorted_first(net, x):
 def test_samples_that_are_left_out_or_sorted(residuals):
     """The first samples, which a model is looked at with, show nothing of it."""
     X = torch.linspace(-1, 1, 100, dtype=torch.float64)[:, None].expand(-1, 2).contiguous()
-    problem = ksdmin.from_torch(layers(1).double(), residuals=[(residuals, X)])
+    problem = ksdmin.from_torch(tanh_net(2, 8, 5, 1).double(), residuals=[(residuals, X)])
     found = problem.jacobian(problem.x0)
     g = problem.value_and_gradient(problem.x0)[1]
     torch.testing.assert_close(found.residuals @ found.rows, g)
@@ -206,15 +186,13 @@ def test_samples_that_are_left_out_or_sorted(residuals):
 @pytest.mark.parametrize("loss", [nn.HuberLoss(), nn.SmoothL1Loss(), nn.L1Loss()])
 @pytest.mark.parametrize(("far", "samples_with_rows"), [(0.1, True), (50.0, False)])
 def test_rows_that_would_miss_most_of_the_gradient_are_not_used(loss, far, samples_with_rows):
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    net = tanh_net(2, 4, 1).double()
     x = torch.linspace(-1, 1, 60, dtype=torch.float64).reshape(30, 2)
     problem = ksdmin.from_torch(net, loss, (x, net(x).detach() + far))
     assert problem.traits.has_jacobian is (samples_with_rows and not isinstance(loss, nn.L1Loss))
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", MODELS)
 def test_on_a_gpu_graphs_compute_the_same(name):
     rows = {}
@@ -232,23 +210,17 @@ def test_on_a_gpu_graphs_compute_the_same(name):
         torch.testing.assert_close(captured, eager)
 
 
-class Scaled(nn.Module):
+def scaled():
     """A parameter beside matrix products: its diagonal needs the gradient of every sample."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.full((6,), 0.5, dtype=torch.float64))
-        self.net = net()
-
-    def forward(self, x):
-        return self.net[2](torch.tanh(self.net[0](x) * self.scale))
+    scale = nn.Parameter(torch.full((6,), 0.5, dtype=torch.float64))
+    return Forward(lambda m, x: m.net[2](torch.tanh(m.net[0](x) * m.scale)), scale=scale, net=net())
 
 
 @pytest.mark.parametrize("curvature", ["gauss-newton", "hessian"])
 def test_parameters_that_are_not_varied_leave_no_graph(curvature):
     """Those beside `params` require a gradient, as modules have it. (Warnings are errors here.)"""
     problem = ksdmin.from_torch(
-        Scaled(), nn.MSELoss(), (DATA, DATA.sin()), params=["scale"], curvature=curvature
+        scaled(), nn.MSELoss(), (DATA, DATA.sin()), params=["scale"], curvature=curvature
     )
     if curvature == "gauss-newton":
         assert not problem.jacobian(problem.x0).rows.requires_grad

@@ -121,14 +121,6 @@ def test_columns_that_are_no_numbers_are_named(make):
         make(frame, CLASSES)
 
 
-@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.BCEWithLogitsLoss()])
-def test_targets_without_the_column_of_the_outputs(loss):
-    X, y = torch.randn(40, 3), torch.ones(40)
-    with pytest.raises(ValueError, match=r"must be the same: give the targets as y\[:, None\]"):
-        ksdmin.from_torch(nn.Linear(3, 1), loss, (X, y))
-    ksdmin.from_torch(nn.Linear(3, 1), loss, (X, y[:, None]))
-
-
 ADVICE = r"dense.*take sparse data: ksdmin\.minimize\(fun, x0, jac=jac, subsets=N\)"
 
 

@@ -266,12 +266,6 @@ def test_activations_that_are_not_finite_leave_a_run_without_factors():
 
 # On a GPU
 
-missing = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-def on_cuda(test):
-    return pytest.mark.cuda(missing(test))
-
 
 def cuda_problem(convolution=True, **settings):
     torch.manual_seed(0)
@@ -284,7 +278,7 @@ def cuda_problem(convolution=True, **settings):
     return ksdmin.from_torch(net, nn.CrossEntropyLoss(), (X, y), l2=1e-4, **settings)
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_captured_factors_are_the_eager_ones(caplog):
     found = []
     for graphs in (True, False):
@@ -295,7 +289,7 @@ def test_captured_factors_are_the_eager_ones(caplog):
     assert (found[0] - found[1]).norm() <= 1e-3 * found[1].norm()
 
 
-@on_cuda
+@pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["highest", "high", "bfloat16"])
 def test_a_run_on_a_gpu_keeps_its_graphs(caplog, precision):
     problem = cuda_problem(precision=precision)
@@ -305,7 +299,7 @@ def test_a_run_on_a_gpu_keeps_its_graphs(caplog, precision):
     assert "no CUDA graphs" not in caplog.text
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_a_recorded_multiplication_is_the_eager_one():
     """With other factors each time, as a run renews them, and with several rows."""
     problem = cuda_problem()
@@ -322,7 +316,7 @@ def test_a_recorded_multiplication_is_the_eager_one():
     assert len(space.recorded) == 4
 
 
-@on_cuda
+@pytest.mark.cuda
 def test_a_saved_run_on_a_gpu_goes_on_bit_for_bit(tmp_path):
     """Without convolutions, whose gradients differ from one time to the next."""
     whole = ksdmin.Solver(cuda_problem(False), rng=0, options={"maxiter": 12})
@@ -345,22 +339,10 @@ def test_a_space_of_which_only_rounding_is_left_ends():
 
 
 def test_an_own_loss_of_one_number_a_sample_has_factors():
-    class Flat(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1)).double()
-
-        def forward(self, x):
-            return self.net(x)[:, 0]
-
     inputs, labels = data(5)
-    smooth = problem_of(
-        Flat(),
-        (inputs, labels.double()),
-        lambda z, y: ((z - y) ** 2 + 0.01).sqrt(),
-        precond="kronecker",
-    )
-    assert smooth.traits.has_factors
+    samples, flat = (inputs, labels.double()), nn.Sequential(mlp(), nn.Linear(3, 1), nn.Flatten(0))
+    loss = lambda z, y: ((z - y) ** 2 + 0.01).sqrt()  # noqa: E731
+    assert problem_of(flat.double(), samples, loss, precond="kronecker").traits.has_factors
 
 
 def test_factors_of_an_own_loss_do_not_depend_on_chunks():

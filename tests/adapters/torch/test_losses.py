@@ -15,7 +15,7 @@ from torch.autograd.functional import hessian
 from torch.utils._pytree import tree_map
 
 import ksdmin
-from tests.adapters.torch.dense import assert_close, directions, multiply
+from tests.adapters.torch.dense import assert_close, assert_same, directions, multiply
 
 N, D = 9, 3
 
@@ -133,6 +133,30 @@ def test_torchs_own(name, reduction):
         assert not multiply(problem.curvature(problem.x0), V).any()
 
 
+FUNCTIONS = {
+    nn.CrossEntropyLoss: F.cross_entropy,
+    nn.NLLLoss: F.nll_loss,
+    nn.MSELoss: F.mse_loss,
+    nn.L1Loss: F.l1_loss,
+    nn.SmoothL1Loss: F.smooth_l1_loss,
+    nn.HuberLoss: F.huber_loss,
+    nn.BCEWithLogitsLoss: F.binary_cross_entropy_with_logits,
+    nn.PoissonNLLLoss: F.poisson_nll_loss,
+    nn.GaussianNLLLoss: F.gaussian_nll_loss,
+    nn.SoftMarginLoss: F.soft_margin_loss,
+}
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_functions_of_torch(kind):
+    shape, y = next(row[2:] for row in LOSSES.values() if row[0] is kind)
+    model, X, function = linear(shape), real(N, D), FUNCTIONS[kind]
+    given, named = (ksdmin.from_torch(model, loss, (X, y)) for loss in (function, kind()))
+    assert_same(given, named)
+    own = torchs_own(model, function, X, y)(given.x0).item()
+    assert given.value(given.x0) == pytest.approx(own, rel=1e-14)
+
+
 def test_poisson_of_a_rate():
     model = nn.Sequential(*linear((2,)), nn.Softplus())
     loss, X, y = nn.PoissonNLLLoss(log_input=False), real(N, D), counts(N, 2)
@@ -141,10 +165,22 @@ def test_poisson_of_a_rate():
     assert problem.curvature(problem.x0)(problem.x0).norm() > 0
 
 
-COLUMN = "outputs have shape (3, 1), the targets (3,)"
+class Reduced(nn.Module):
+    """It has a reduction, and pays no heed to it."""
+
+    reduction = "mean"
+
+    def forward(self, z, y):
+        return F.mse_loss(z, y)
+
+
+ADVICE = "they must be the same: give the targets as y[:, None]"
+COLUMN = f"outputs have shape (3, 1), the targets (3,); {ADVICE}"
 SHAPE = "for 3 samples: it must return one loss per sample, shape (3,)"
+DROP = f"one number {SHAPE}: drop .mean(), or use reduction='none'"
 REFUSED = {
-    "one number": (lambda z, y: F.mse_loss(z, y), (2,), real(N, 2), f"one number {SHAPE}"),
+    "one number": (lambda z, y: F.mse_loss(z, y), (2,), real(N, 2), DROP),
+    "a mean all the same": (Reduced(), (2,), real(N, 2), DROP),
     "two for each": (lambda z, y: (z - y) ** 2, (2,), real(N, 2), f"shape (3, 2) {SHAPE}"),
     "a name": ("mse", (2,), real(N, 2), "expected a torch loss module or a callable"),
     "a class": (
@@ -155,7 +191,14 @@ REFUSED = {
     ),
     "MSE, broadcast": (nn.MSELoss(), (1,), counts(N), COLUMN),
     "Poisson, broadcast": (nn.PoissonNLLLoss(), (1,), counts(N), COLUMN),
+    "BCE, broadcast": (nn.BCEWithLogitsLoss(), (1,), bits(N), COLUMN),
     "Huber, broadcast": (nn.HuberLoss(), (1,), counts(N), COLUMN),
+    "one class": (
+        nn.CrossEntropyLoss(),
+        (1,),
+        bits(N, 1),
+        "one class, whose probability is always",
+    ),
     "a weight for each sample": (
         nn.BCEWithLogitsLoss(weight=positive(N, 1)),
         (1,),

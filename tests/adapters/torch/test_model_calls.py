@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import ksdmin
-from tests.adapters.torch.zoo import attentive, recurrent
+from tests.adapters.torch.zoo import attentive, recurrent, u_net
 
 N, MOST_CALLS = 40, 8
 
@@ -20,19 +20,6 @@ class Counted(nn.Module):
         self.calls += 1
         self.samples += len(x)
         return self.net(x)
-
-
-class Images(nn.Module):
-    """From an image to an image: as many outputs as it has pixels."""
-
-    def __init__(self):
-        super().__init__()
-        self.down, self.up = nn.Conv2d(1, 4, 3, padding=1), nn.ConvTranspose2d(4, 4, 2, stride=2)
-        self.head = nn.Conv2d(8, 1, 1)
-
-    def forward(self, x):
-        a = torch.relu(self.down(x))
-        return self.head(torch.cat([a, self.up(nn.functional.max_pool2d(a, 2))], 1))
 
 
 def lstm():
@@ -63,7 +50,7 @@ CASES = {
     "attention": (lambda: attention().eval(), (5, 8)),
     "dropout": (attention, (5, 8)),
     "batch norm": (normalised, (4,)),
-    "images": (Images, (1, 16, 16)),
+    "images": (lambda: u_net(4, 1), (1, 16, 16)),
 }
 
 

@@ -53,20 +53,20 @@ def net_of(make):
     return make().double()
 
 
-def of_model(net):
-    return ksdmin.from_torch(net, nn.MSELoss(), (X, Y), rng=0)
+def of_model(net, x=X, y=Y):
+    return ksdmin.from_torch(net, nn.MSELoss(), (x, y), rng=0)
 
 
-def of_blocks(net):
-    return ksdmin.from_torch(net, residuals=[(lambda m, x: m(x) - 1, X, 1.0)], rng=0)
+def of_blocks(net, x=X, y=Y):
+    return ksdmin.from_torch(net, residuals=[(lambda m, x: m(x) - 1, x, 1.0)], rng=0)
 
 
-def of_function(net):
-    return ksdmin.from_torch(lambda m: (m(X) - Y).square().mean(), x0=net)
+def of_function(net, x=X, y=Y):
+    like = lambda m: x.to(next(m.parameters()))  # noqa: E731
+    return ksdmin.from_torch(lambda m: (m(like(m)) - y).square().mean(), x0=net)
 
 
 KINDS = [of_model, of_blocks, of_function]
-PROBLEMS = pytest.mark.parametrize("make_problem", KINDS)
 MODES = {"eval": lambda net: net.eval(), "train": lambda net: net.train()}
 
 
@@ -138,20 +138,11 @@ def test_a_loss_with_a_mode():
     assert not loss.training
 
 
-@PROBLEMS
+@pytest.mark.parametrize("make_problem", KINDS)
 def test_the_same_in_float64(make_problem):
     """The copy in double precision has the modes that the model was given with."""
     net = net_of(scaled).float()
-    coarse = X.float(), Y.float()
-    problem = {
-        of_model: lambda: ksdmin.from_torch(net, nn.MSELoss(), coarse),
-        of_blocks: lambda: ksdmin.from_torch(
-            net, residuals=[(lambda m, x: m(x) - 1, coarse[0], 1.0)]
-        ),
-        of_function: lambda: ksdmin.from_torch(
-            lambda m: (m(X.to(next(m.parameters()))) - Y).square().mean(), x0=net
-        ),
-    }[make_problem]()
+    problem = make_problem(net, X.float(), Y.float())
     expected = problem.value(problem.x0)
     net.eval()
     assert problem.in_double().value(problem.x0.double()) == pytest.approx(expected, rel=1e-5)

@@ -4,16 +4,15 @@ import logging
 
 import numpy as np
 import pytest
+import torch
 
 import ksdmin
+from ksdmin._adapters.torch.kernels import Kernels
+from ksdmin._adapters.torch.matrices import JacobianRows
 from ksdmin._ksd.steps import gauss_newton
 from ksdmin._problem.team import ALONE
+from tests.nets import tanh_net
 from tests.run import runs
-
-torch = pytest.importorskip("torch")
-memory = pytest.importorskip("ksdmin._adapters.torch.costs")
-Kernels = pytest.importorskip("ksdmin._adapters.torch.kernels").Kernels
-JacobianRows = pytest.importorskip("ksdmin._adapters.torch.matrices").JacobianRows
 
 
 @pytest.fixture
@@ -102,10 +101,7 @@ class Curve:
 
     def problem(self):
         x = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            layers = torch.nn.Linear(1, 20), torch.nn.Tanh(), torch.nn.Linear(20, 1)
-            net = torch.nn.Sequential(*layers).double()
+        net = tanh_net(1, 20, 1).double()
         return ksdmin.from_torch(net, torch.nn.MSELoss(), (x, torch.sin(4 * x)))
 
     def fitted(self, problem=None, maxiter=4):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import ksdmin
 from tests.adapters.torch.dense import assert_same, point
+from tests.adapters.torch.test_own_loss import ModelOutput
 
 N = 7
 Pair = namedtuple("Pair", ["mean", "variance"])
@@ -20,19 +21,6 @@ class Prediction:
     mean: Tensor
     variance: Tensor
     note: Tensor | None = None
-
-
-class Output(dict):
-    """Like those of HuggingFace: entries are attributes, too, and have indices."""
-
-    def __getattr__(self, name):
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __getitem__(self, key):
-        return list(self.values())[key] if isinstance(key, int) else super().__getitem__(key)
 
 
 class Net(nn.Module):
@@ -67,7 +55,7 @@ def as_dict(m, v):
 
 
 def with_logits(m, v):
-    return Output(loss=None, logits=m, hidden=v)
+    return ModelOutput(loss=None, logits=m, hidden_states=v)
 
 
 def data(seed=0):
@@ -113,7 +101,7 @@ CHOICES = {
     "an attribute": (Prediction, "mean"),
     "a field": (Pair, "mean"),
     "an index": (pair, 0),
-    "an index of a mapping": (lambda m, v: Output(logits=m, hidden=v), 0),
+    "an index of a mapping": (lambda m, v: ModelOutput(logits=m, hidden_states=v), 0),
     "a function": (as_dict, lambda z: z["mean"]),
     "logits of a dict": (lambda m, v: {"logits": m, "loss": v.mean()}, None),
 }

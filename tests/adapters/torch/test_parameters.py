@@ -1,12 +1,21 @@
-"""The parameters of a torch model as one flat vector: which, where, and written back."""
+"""The parameters of a torch model as one flat vector: which, where, written back, and in numpy."""
 
 import numpy as np
 import pytest
+import scipy.optimize
 import torch
 from torch import nn
 
 import ksdmin
-from tests.adapters.torch.dense import Dense, assert_close, directions, from_module, make, point
+from tests.adapters.torch.dense import (
+    Dense,
+    assert_close,
+    dense,
+    directions,
+    from_module,
+    make,
+    point,
+)
 from tests.adapters.torch.zoo import ZOO
 
 
@@ -23,10 +32,19 @@ def test_load(convert):
         problem.load(np.ones(3))
 
 
+CHOSEN = [
+    ["0.bias", "2.weight", "4.bias"],
+    ["0.bias", "2.weight", "2.bias", "4.weight", "4.bias"],
+    ["0.weight", "0.bias", "4.weight", "4.bias"],
+    ["2.weight", "2.bias", "4.weight", "4.bias"],
+]
+
+
 @pytest.mark.parametrize("how", ["requires_grad", "params"])
 @pytest.mark.parametrize("kind", ["hessian", "gauss-newton", "empirical-fisher"])
-def test_some_parameters(how, kind):
-    case, names = ZOO["mlp"](), ["0.bias", "2.weight", "4.bias"]
+@pytest.mark.parametrize("names", CHOSEN)
+def test_some_parameters(how, kind, names):
+    case = ZOO["mlp"]()
     if how == "requires_grad":
         for name, parameter in case.model.named_parameters():
             parameter.requires_grad_(name in names)
@@ -84,3 +102,29 @@ def half():
 def test_refused_parameters(model, options, error, message):
     with pytest.raises(error, match=message):
         from_module(model, **options)
+
+
+# Numpy callables, for methods of SciPy
+
+
+@pytest.mark.parametrize("method", ["BFGS", "Newton-CG", ksdmin.ksd])
+def test_numpy_callables(method):
+    problem = make("curve", curvature="hessian", l2=0.1)
+    hessp = {"hessp": problem.hessp} if method != "BFGS" else {}
+    x0 = problem.x0.numpy()
+    res = scipy.optimize.minimize(problem.fun, x0, jac=problem.jac, method=method, **hessp)
+    assert isinstance(res.x, np.ndarray)
+    assert np.abs(problem.jac(res.x)).max() < 1e-3
+    assert res.fun == pytest.approx(problem.value(torch.as_tensor(res.x)), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numpy_in_numpy_out(dtype):
+    problem, right = make("mlp", curvature="hessian"), dense("mlp", "whole")
+    x = right.x.numpy().astype(dtype)
+    x.flags.writeable = False
+    g, product = problem.jac(x), problem.hessp(x, x)
+    assert problem.fun(x) == pytest.approx(right.value, rel=1e-6)
+    assert g.dtype == product.dtype == np.float64
+    np.testing.assert_allclose(g, right.gradient, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(product, right.hessian @ right.x, rtol=1e-5, atol=1e-5)

@@ -9,23 +9,15 @@ from tests.adapters.torch.dense import SETS, assert_close, directions, from_modu
 from tests.adapters.torch.zoo import ZOO, attentive, recurrent
 
 
-class Columns(nn.Module):
-    """A net of sequences, on columns as steps of one number."""
-
-    def __init__(self, net, width=1):
-        super().__init__()
-        self.embed, self.net = nn.Linear(1, width), net
-
-    def forward(self, x):
-        return self.net(self.embed(x[:, :, None]))
-
-
 def lstm():
-    return Columns(recurrent(nn.LSTM(1, 2, 2, batch_first=True, dropout=0.5), 2, 2))
+    """On columns, as steps of one number."""
+    net = recurrent(nn.LSTM(1, 2, 2, batch_first=True, dropout=0.5), 2, 2)
+    return nn.Sequential(nn.Unflatten(1, (-1, 1)), net)
 
 
 def attention():
-    return Columns(attentive(4, 2, 3, 2, dropout=0.3, activation="gelu"), 4)
+    net = attentive(4, 2, 3, 2, dropout=0.3, activation="gelu")
+    return nn.Sequential(nn.Unflatten(1, (-1, 1)), nn.Linear(1, 4), net)
 
 
 RANDOM = {"normed": lambda: ZOO["normed"]().model, "dropped": None, "recurrent": lstm,

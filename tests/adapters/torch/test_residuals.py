@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 import ksdmin
-from tests.adapters.torch.dense import assert_close, directions, multiply
+from tests.adapters.torch.dense import assert_close, assert_same, directions, multiply
+from tests.nets import tanh_net
+from tests.zoo.registry import Function
 
 # Said by torch itself, of its own forward-mode differentiation.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -68,8 +70,7 @@ equations = pytest.mark.parametrize("equation", EQUATIONS)
 
 
 def make_net(width=6):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 1)).double()
+    return tanh_net(2, width, 1).double()
 
 
 def make_blocks(equation=by_autograd):
@@ -85,27 +86,17 @@ def make(equation=by_autograd, **options):
     return ksdmin.from_torch(make_net(), residuals=make_blocks(equation), **options)
 
 
-def on_vector(net, x):
-    """A function that calls r with the parameters of a flat vector."""
-    names = dict(net.named_parameters())
-    pieces = torch.split(x, [p.numel() for p in names.values()])
-    named = {f"n.{k}": u.view_as(p) for (k, p), u in zip(names.items(), pieces, strict=True)}
-    holder = nn.Module()
-    holder.n = net
-    holder.forward = lambda r, *batch: r(net, *batch)
-    return lambda r, *batch: torch.func.functional_call(holder, named, (r, *batch))
-
-
 def rows(data, idx):
     return {k: v[idx] for k, v in data.items()} if isinstance(data, dict) else data[idx].clone()
 
 
 def written_out(net, x, parts=(WHOLE,) * 3):
     """The vectors of residuals, and their factors in the objective."""
-    call, found = on_vector(net, x), []
+    found = []
     blocks = make_blocks(by_autograd)
     for (r, data, *weight), idx in zip(blocks, (*parts, WHOLE), strict=True):
-        z = call(r) if data is None else call(r, rows(data, idx))
+        batch = () if data is None else (rows(data, idx),)
+        z = Function(r, net, batch).objective(x)
         found.append((z.reshape(-1), (weight or [1.0])[0] / z.numel()))
     return found
 
@@ -229,12 +220,7 @@ def test_load_and_numpys_callables():
 def test_copies(how):
     problem = make(by_hessian, l2=0.1)  # it has a diagonal, too
     twin, x = how(problem), problem.x0 + 0.1
-    for one, other in zip(
-        problem.value_and_gradient(x, diagonal=True),
-        twin.value_and_gradient(x, diagonal=True),
-        strict=True,
-    ):
-        assert torch.equal(torch.as_tensor(one), torch.as_tensor(other))
+    assert_same(twin, problem)
     twin.load(x)
     assert not torch.equal(problem.x0, twin.x0)
 
@@ -352,7 +338,6 @@ def test_a_set_without_a_block_is_refused():
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @equations
 @pytest.mark.parametrize("graphs", [True, False])
 def test_the_same_on_cuda(equation, graphs):

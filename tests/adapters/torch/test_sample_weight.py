@@ -9,7 +9,6 @@ import ksdmin
 from tests.adapters.torch.dense import assert_close, directions, make, point
 from tests.adapters.torch.zoo import ZOO
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 N = 7
 WEIGHTS = np.array([0.0, 1.0, 3.0, 0.5, 2.0, 1.0, 4.0])
 W = torch.tensor(WEIGHTS) / WEIGHTS.mean()
@@ -74,7 +73,6 @@ def test_refused_weights(weights, message):
 
 
 @pytest.mark.cuda
-@needs_cuda
 @pytest.mark.parametrize("budget", [None, 1.0])
 def test_on_cuda(budget):
     case = ZOO["mlp"]()

@@ -17,18 +17,17 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ksdmin
 from ksdmin._adapters.torch.data.samples import Samples
-from tests.adapters.torch.dense import assert_close, directions
+from tests.adapters.torch.dense import assert_same
 from tests.adapters.torch.test_data import Pairs, memmap
+from tests.nets import tanh_net
 
 N, CHUNK = 103, 10
 CPU = torch.device("cpu")
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, needs_cuda])]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
 def mlp(device="cpu", dtype=torch.float64):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(7, 9), nn.Tanh(), nn.Linear(9, 3)).to(device, dtype)
+    return tanh_net(7, 9, 3).to(device, dtype)
 
 
 def arrays(n=N):
@@ -57,18 +56,7 @@ def make(data, device="cpu", dtype=torch.float64, **options):
     return ksdmin.from_torch(mlp(device, dtype), nn.CrossEntropyLoss(), data, **options)
 
 
-def numbers(problem):
-    x, V = problem.x0 + 0.1, directions(problem.x0.cpu(), 2).to(problem.x0)
-    for idx in (slice(None), torch.arange(1, N, 2), torch.tensor([5, 3, 77])):
-        value, *vectors = problem.value_and_gradient(x, idx, diagonal=True)
-        yield from (torch.tensor(value), *vectors)
-        product = problem.curvature(x, idx)
-        yield from [product(v).clone() for v in V.T]
-
-
-def assert_same(one, other, tolerance=0.0):
-    for a, b in zip(numbers(one), numbers(other), strict=True):
-        assert_close(a.cpu(), b.cpu(), tolerance)
+SETS = [slice(None), torch.arange(1, N, 2), torch.tensor([5, 3, 77])]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -82,7 +70,7 @@ def test_the_same_numbers_as_in_memory(kind, device, tmp_path):
     right = make((X.to(device), y.to(device)), device)
     assert found._sums.samples._streamed is not (kind == "tensors" and device == "cpu")
     assert not right._sums.samples._streamed
-    assert_same(found, right, 0.0 if device == "cpu" else 1e-14)
+    assert_same(found, right, 0.0 if device == "cpu" else 1e-14, SETS)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -95,7 +83,7 @@ def test_dtypes(device, tmp_path):
         data = memmap(X.numpy().astype(given), folder / "X"), y
         found = make(data, device, torch.float32)
         right = make((torch.tensor(data[0], device=device), y.to(device)), device, torch.float32)
-        assert_same(found, right)
+        assert_same(found, right, sets=SETS)
 
 
 @pytest.fixture(autouse=True)

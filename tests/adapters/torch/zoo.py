@@ -6,31 +6,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 N = 7
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, torch's loss module, one loss per sample written by hand, and data."""
+    """A model, torch's loss module, and data."""
 
     model: nn.Module
     loss: nn.Module
-    losses: Callable[[Tensor, Any], Tensor]
     data: tuple[Any, Any]
-
-
-def squared(z, y):
-    return (z - y).square().flatten(1).mean(1)
-
-
-def entropy(z, y):
-    return F.cross_entropy(z, y, reduction="none").reshape(len(y), -1).mean(1)
-
-
-def logistic(z, y):
-    return (F.softplus(z) - y * z).flatten(1).mean(1)
 
 
 class Forward(nn.Module):
@@ -57,6 +44,19 @@ def attentive(width, heads, hidden, outputs, **options):
     layer = nn.TransformerEncoderLayer(width, heads, hidden, batch_first=True, **options)
     parts = {"layer": layer, "head": nn.Linear(width, outputs)}
     return Forward(lambda m, x: m.head(m.layer(x).mean(1)), **parts)
+
+
+def u_net(width, outputs):
+    """From an image to an image: down, up, and the skip between."""
+
+    def forward(m, image):
+        fine = m.down(image).tanh()
+        coarse = m.inner(F.max_pool2d(fine, 2)).tanh()
+        return m.head(torch.cat([fine, m.up(coarse)], 1))
+
+    parts = {"down": nn.Conv2d(1, width, 3, padding=1), "head": nn.Conv2d(2 * width, outputs, 1)}
+    inner, up = nn.Conv2d(width, width, 3, padding=1), nn.ConvTranspose2d(width, width, 2, stride=2)
+    return Forward(forward, inner=inner, up=up, **parts)
 
 
 ZOO: dict[str, Callable[[], Case]] = {}
@@ -87,7 +87,7 @@ def labels(classes, *shape):
 @case
 def mlp():
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
-    return Case(model, nn.MSELoss(), squared, (real(3), real(2)))
+    return Case(model, nn.MSELoss(), (real(3), real(2)))
 
 
 @case
@@ -95,20 +95,20 @@ def cnn():
     model = nn.Sequential(
         nn.Conv2d(1, 2, 3, padding=1), nn.Softplus(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8, 3)
     )
-    return Case(model, nn.CrossEntropyLoss(), entropy, (real(1, 4, 4), labels(3)))
+    return Case(model, nn.CrossEntropyLoss(), (real(1, 4, 4), labels(3)))
 
 
 @case
 def per_pixel():
     model = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Tanh(), nn.Conv2d(2, 3, 1))
-    return Case(model, nn.CrossEntropyLoss(), entropy, (real(1, 3, 3), labels(3, 3, 3)))
+    return Case(model, nn.CrossEntropyLoss(), (real(1, 3, 3), labels(3, 3, 3)))
 
 
 @case
 def transformer():
     model = attentive(4, 2, 5, 2, dropout=0.0, activation="gelu")
     y = torch.bernoulli(torch.full((N, 2), 0.5, dtype=torch.float64))
-    return Case(model, nn.BCEWithLogitsLoss(), logistic, (real(3, 4), y))
+    return Case(model, nn.BCEWithLogitsLoss(), (real(3, 4), y))
 
 
 @case
@@ -119,7 +119,7 @@ def normed():
     batch_norm.running_var.uniform_(0.5, 2)
     layers = nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh(), batch_norm, nn.Dropout(0.4)
     model = nn.Sequential(*layers, nn.Linear(4, 2))
-    return Case(model, nn.MSELoss(), squared, (real(3), real(2)))
+    return Case(model, nn.MSELoss(), (real(3), real(2)))
 
 
 @case
@@ -130,7 +130,7 @@ def dropped():
         filter=nn.Sequential(nn.Conv1d(1, 2, 2), nn.Dropout1d(0.3)),
         head=nn.Linear(6, 2),
     )
-    return Case(model, nn.MSELoss(), squared, (real(1, 4), real(2)))
+    return Case(model, nn.MSELoss(), (real(1, 4), real(2)))
 
 
 @case
@@ -143,7 +143,7 @@ def tied():
         decode=nn.Linear(3, 4),
     )
     model.decode.weight = model.embed.weight
-    return Case(model, nn.CrossEntropyLoss(), entropy, (labels(4, 2), labels(4)))
+    return Case(model, nn.CrossEntropyLoss(), (labels(4, 2), labels(4)))
 
 
 @case
@@ -151,7 +151,7 @@ def two_inputs():
     model = Forward(
         lambda m, a, b: m.head(m.pair(a, b).tanh()), pair=nn.Bilinear(2, 3, 3), head=nn.Linear(3, 2)
     )
-    return Case(model, nn.MSELoss(), squared, ((real(2), real(3)), real(2)))
+    return Case(model, nn.MSELoss(), ((real(2), real(3)), real(2)))
 
 
 @case
@@ -161,4 +161,4 @@ def curve():
         lambda m, t: m.abc[0] * torch.exp(-m.abc[1] * t) + m.abc[2],
         abc=nn.Parameter(torch.tensor([1.0, 0.5, 0.2])),
     )
-    return Case(model, nn.MSELoss(), squared, (real(1), real(1)))
+    return Case(model, nn.MSELoss(), (real(1), real(1)))

@@ -95,7 +95,14 @@ def weights(kind):
     return np.linspace(0.5, 2.0, N) if kind == "weighted" else None
 
 
+def squares(z, y):
+    """A loss that defines no labels: the factors are those of the data."""
+    return (z - y).square().mean(1)
+
+
 def loss(kind):
+    if kind == "own loss":
+        return squares
     if kind == "classes":
         return nn.CrossEntropyLoss(torch.tensor([1.0, 2.0, 5.0]).double(), ignore_index=1)
     return nn.MSELoss()
@@ -183,11 +190,6 @@ def payload(rank, size, kind, verb):
     return counts.reductions, counts.reduced_bytes
 
 
-def with_other_weights(rank, size):
-    blocks = [(interior, samples()[0], 1.0 + rank)]
-    return ksdmin.from_torch(model(), residuals=blocks, process_group=dist.group.WORLD)
-
-
 # What goes wrong
 
 
@@ -215,22 +217,9 @@ def fragile_problem(rank, size, fails_at):
     return problem
 
 
-def squares(z, y):
-    """A loss that defines no labels: the factors are those of the data."""
-    return (z - y).square().mean(1)
-
-
-def factored_problem(rank=0, size=1, **arguments):
-    """A net with Kronecker factors."""
-    X, y = samples()
-    grouped = "process_group" in arguments
-    data = tuple(share(thing, rank, size) if grouped else thing for thing in (X, y))
-    return ksdmin.from_torch(model(), squares, data, precond="kronecker", **arguments)
-
-
 def factored_run(rank, size):
     """The factors at the start, and the end of a run."""
-    problem = factored_problem(rank, size, process_group=dist.group.WORLD)
+    problem = grouped("own loss", rank, size, precond="kronecker")
     entries = np.asarray(problem.factors(problem.x0).entries)
     return entries, run(problem, {"maxiter": 6})
 
@@ -316,12 +305,15 @@ def with_other_arguments(rank, size, what):
 
 
 def with_other_models(rank, size, what):
-    """Models that differ between the ranks."""
+    """Models, or weights of blocks, that differ between the ranks."""
+    X, y = samples()
+    group = dist.group.WORLD
+    if what == "weights":
+        blocks = [(interior, X, 1.0 + rank)]
+        return ksdmin.from_torch(model(), residuals=blocks, process_group=group)
     torch.manual_seed(rank)
     net = nn.Linear(FEATURES, 1 + (rank if what == "shape" else 0)).double()
-    X, y = samples()
-    loss = nn.MSELoss()
-    problem = ksdmin.from_torch(net, loss, (X, y), process_group=dist.group.WORLD)
+    problem = ksdmin.from_torch(net, nn.MSELoss(), (X, y), process_group=group)
     return np.asarray(problem.x0)
 
 
@@ -350,12 +342,6 @@ def shares_of_a_loader(rank, size, workers):
     loader = DataLoader(dataset, batch_size=10, sampler=sampler, num_workers=workers)
     problem = ksdmin.from_torch(model(), nn.MSELoss(), loader, process_group=dist.group.WORLD)
     return problem.subsets.n, problem.value(problem.x0)
-
-
-def with_wrong_sampler(rank, size):
-    dataset = TensorDataset(*samples())
-    loader = DataLoader(dataset, sampler=DistributedSampler(dataset, size + 1, rank))
-    return ksdmin.from_torch(model(), nn.MSELoss(), loader, process_group=dist.group.WORLD)
 
 
 def wrapped_model(rank, size, process_group):

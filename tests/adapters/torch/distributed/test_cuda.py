@@ -10,7 +10,6 @@ import ksdmin
 
 pytestmark = [
     pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     # Torch says so, once, when a CUDA graph is captured while a message is under way
     pytest.mark.filterwarnings("ignore:Waiting for pending NCCL work"),
 ]

@@ -65,31 +65,24 @@ def test_the_first_rank_says_where_a_run_starts_and_what_it_draws(two, what):
     np.testing.assert_array_equal(first, second)
 
 
-def test_options_have_to_be_the_same(two):
-    for outcome in two.outcomes(cases.with_other_arguments, "maxiter"):
-        text = "option maxiter must be the same in all processes of the group: 4 on rank 0, 5 on"
+REFUSED = [
+    (cases.with_other_arguments, "maxiter", "option maxiter must be the same in all processes of "
+     "the group: 4 on rank 0, 5 on"),
+    (cases.with_other_models, "shape", "the shapes of its parameters must be the same in all"),
+    (cases.with_other_models, "weights", "the weights of the blocks of residuals must be the same"),
+    (cases.wrapped_model, False, "DistributedDataParallel without process_group="),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "what", "text"), REFUSED)
+def test_what_is_refused_by_all(two, function, what, text):
+    for outcome in two.outcomes(function, what):
         assert text in str(outcome)
 
 
 def test_the_parameters_of_the_first_rank_count(two):
     first, second = two(cases.with_other_models, "values")
     np.testing.assert_array_equal(first, second)
-
-
-def test_another_model_is_refused(two):
-    for outcome in two.outcomes(cases.with_other_models, "shape"):
-        assert "the shapes of its parameters must be the same in all processes" in str(outcome)
-
-
-def test_weights_of_blocks_have_to_be_the_same(two):
-    for outcome in two.outcomes(cases.with_other_weights):
-        assert "the weights of the blocks of residuals must be the same" in str(outcome)
-
-
-def test_a_sampler_for_another_group_is_refused(two):
-    first, second = two.outcomes(cases.with_wrong_sampler)
-    assert "is for rank 0 of 3, but this process is rank 0 of 2" in str(first)
-    assert "is for rank 1 of 3, but this process is rank 1 of 2" in str(second)
 
 
 # Saved runs

@@ -97,11 +97,6 @@ def test_a_model_in_ddp_is_unwrapped(two):
         assert largest == 0.0  # load() writes into the module
 
 
-def test_a_model_in_ddp_without_a_group_is_refused(two):
-    for outcome in two.outcomes(cases.wrapped_model, False):
-        assert "DistributedDataParallel without process_group=" in str(outcome)
-
-
 SCRIPT = """
 import atexit, os
 from pathlib import Path

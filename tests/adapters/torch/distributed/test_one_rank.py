@@ -43,12 +43,13 @@ def test_its_run_is_the_same_to_the_last_bit_and_sends_nothing(group, name):
 
 def test_what_several_processes_refuse_is_refused(group):
     X, y = cases.samples()
-    with pytest.raises(TypeError, match="curvature: a function of your own"):
-        cases.problem(process_group=group, curvature=lambda x, idx: x)
+    net = nn.Sequential(cases.model(), nn.BatchNorm1d(1).double())
+    with pytest.raises(ValueError, match=r"BatchNorm1d '1' is in train mode.*process_group="):
+        ksdmin.from_torch(net, nn.MSELoss(), (X, y), process_group=group)
     loss, targets = nn.CrossEntropyLoss(ignore_index=1), torch.ones(len(X), dtype=torch.int64)
     with pytest.raises(ValueError, match="every target is ignored"):
         ksdmin.from_torch(cases.model("classes"), loss, (X, targets), process_group=group)
     dataset = TensorDataset(X, y)
     loader = DataLoader(dataset, sampler=DistributedSampler(dataset, 2, 0))
-    with pytest.raises(ValueError, match="is for rank 0 of 2"):
+    with pytest.raises(ValueError, match="is for rank 0 of 2, but this process is rank 0 of 1"):
         ksdmin.from_torch(cases.model(), nn.MSELoss(), loader, process_group=group)

@@ -14,38 +14,33 @@ def assert_close(found, expected, rtol):
 
 
 @pytest.mark.parametrize(
-    ("kind", "chunk_size"),
+    ("kind", "arguments"),
     [
-        ("net", None),
-        ("net", 17),
-        ("linear", None),
-        ("classes", None),
-        ("weighted", None),
-        ("wide", 17),
-        ("blocks", None),
-        ("blocks", 7),
-        ("wide blocks", None),
-        ("linear blocks", None),
-        pytest.param("embedding", None, marks=pytest.mark.slow),
-        pytest.param("classes", 17, marks=pytest.mark.slow),
+        ("net", {}),
+        ("net", {"chunk_size": 17}),
+        ("net", {"curvature": "hessian"}),
+        ("net", {"curvature": "empirical-fisher"}),
+        ("linear", {}),
+        ("classes", {}),
+        ("weighted", {}),
+        ("wide", {"chunk_size": 17}),
+        ("blocks", {}),
+        ("blocks", {"chunk_size": 7}),
+        ("wide blocks", {}),
+        ("linear blocks", {}),
+        pytest.param("embedding", {}, marks=pytest.mark.slow),
+        pytest.param("classes", {"chunk_size": 17}, marks=pytest.mark.slow),
     ],
 )
-def test_every_quantity_is_that_of_one_process(ranks, kind, chunk_size):
-    expected = cases.quantities(cases.problem(kind), kind)
-    first, *others = ranks(cases.quantities_in_group, kind, {"chunk_size": chunk_size})
+def test_every_quantity_is_that_of_one_process(ranks, kind, arguments):
+    in_one = {name: given for name, given in arguments.items() if name != "chunk_size"}
+    expected = cases.quantities(cases.problem(kind, **in_one), kind)
+    first, *others = ranks(cases.quantities_in_group, kind, arguments)
     assert first.keys() == expected.keys()
     for key, value in expected.items():
         assert_close(first[key], value, TIGHT)
         for other in others:
             np.testing.assert_array_equal(other[key], first[key])
-
-
-@pytest.mark.parametrize("curvature", ["hessian", "empirical-fisher"])
-def test_every_curvature(two, curvature):
-    expected = cases.quantities(cases.problem("net", curvature=curvature), "net")
-    for found in two(cases.quantities_in_group, "net", {"curvature": curvature}):
-        for key, value in expected.items():
-            assert_close(found[key], value, TIGHT)
 
 
 def test_ranks_draw_masks_of_their_own(two):
@@ -112,7 +107,7 @@ def test_a_distributed_sampler_says_which_samples_a_rank_has(two, workers):
 
 
 def test_kronecker_factors_are_those_of_one_process(two):
-    alone = cases.factored_problem()
+    alone = cases.problem("own loss", precond="kronecker")
     expected = np.asarray(alone.factors(alone.x0).entries)
     (first, one), (second, other) = two(cases.factored_run)
     np.testing.assert_allclose(first, expected, rtol=1e-9, atol=1e-12)
