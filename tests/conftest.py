@@ -19,13 +19,6 @@ import pytest
 from tests.jax_precision import jax_in
 
 
-def pytest_runtest_setup(item):
-    """Tests that need a CUDA device are skipped where there is none."""
-    marked = item.get_closest_marker("cuda") is not None
-    if marked and not pytest.importorskip("torch").cuda.is_available():
-        pytest.skip("no CUDA device")
-
-
 BACKENDS = (
     ("numpy-readonly", "float32"),
     ("strict", "float64"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import rosen, rosen_der, rosen_hess
 from scipy.special import expit
 
 import ksdmin
