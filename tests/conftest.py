@@ -18,7 +18,6 @@ import pytest
 
 from tests.jax_precision import jax_in
 
-
 BACKENDS = (
     ("numpy-readonly", "float32"),
     ("strict", "float64"),

@@ -138,6 +138,8 @@ DEFAULT_MEMORY_BUDGET = 2.0**30
 # Relative difference between the mean loss of two samples together and apart: anything less is
 # rounding, also with TF32.
 MAX_BATCH_DIFFERENCE = 1e-3
+# The same between two equal calls: anything less is the order of a sum on a device.
+MAX_CALL_DIFFERENCE = 1e-5
 
 
 def build(library: Library, asked: Arguments) -> FunctionalProblem | BlockProblem:
@@ -275,7 +277,7 @@ def _check_samples(problem: FunctionalProblem) -> None:
     alone = problem._sums.samples.n == 1
     x0, few = np.asarray(problem.x0), WHOLE if alone else np.array([0, 1])
     both, again = (problem.value(x0, few) for _ in range(2))
-    check_deterministic("the model", both, again, MAX_BATCH_DIFFERENCE)
+    check_deterministic("the model", both, again, MAX_CALL_DIFFERENCE)
     elsewhere = np.random.default_rng(0).standard_normal(x0.shape).astype(x0.dtype)
     warn_if_constant(problem, x0, elsewhere, few)
     if alone:

@@ -50,7 +50,7 @@ def test_random_residuals_are_refused(data):
         return params["W"]
 
     def noisy(params, batch=X[:4]):
-        return batch @ params["W"] + rng.standard_normal(4)
+        return batch @ params["W"] + 0.1 * rng.standard_normal(4)
 
     with pytest.raises(ValueError, match="is not deterministic") as caught:
         ksdmin.from_autograd(residuals=[(exact, None), (noisy, data)], params=PARAMS)
