@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import NextDamping, Outcome
+from ksdmin._ksd.rules.contest import FIRST_TURN
 from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION, doubled
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
@@ -29,9 +30,6 @@ from ksdmin._run.fit_tests import Held
 
 # A good step lowers the damping by this factor at most.
 LARGEST_CUT = 1 / 3
-# After so many matrices in a row that predicted badly the quasi-Newton model leads. (After 4, wrong
-# ones take 1.2 times as many evaluations in all; after 3, a run with the right one changes, too.)
-TOO_MANY_MISSES = 5
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,8 @@ class NewtonChoice:
     # Whether the last step with a new matrix gained much less than the matrix predicted: the next
     # one has damped directions, too.
     damped: bool = False
-    # Whether that step led nowhere, or `misses` are too many: the next one has a Krylov space.
+    # Whether that step led nowhere, or the matrices of a whole turn missed: the next step has a
+    # Krylov space.
     failed: bool = False
     # How many new matrices in a row predicted less than half or more than twice the gain. `hess`
     # may be a rough approximation, or wrong: then the quasi-Newton model learns more.
@@ -143,7 +142,7 @@ class NewtonChoice:
         if outcome.whole_curvature:
             damped = not outcome.actual >= MIN_REDUCTION * outcome.trial.newton_reduction
             misses = self.misses + 1 if self._missed(outcome, damped) else 0
-            failed = not (outcome.accepted and outcome.moved) or misses >= TOO_MANY_MISSES
+            failed = not (outcome.accepted and outcome.moved) or misses >= FIRST_TURN
             known = changed(self, fall=max(fall, 0.0), reused_fall=math.inf, misses=misses)
             return changed(known, damped=damped, failed=failed)
         return changed(self, reused_fall=fall)
