@@ -188,6 +188,16 @@ def product(
     return times
 
 
+def product_of_gradients(problem: Any, x: Array, idx: Any, g0: Array, space: Space) -> Function:
+    """Hv of a problem whose gradients are as exact as its vectors."""
+
+    def gradient(at: Array) -> Array:
+        g: Array = problem.value_and_gradient(at, idx)[1]
+        return g
+
+    return product(gradient, x, g0, OF_GRADIENTS, space.eps, space)
+
+
 def _either_way(
     grad: Function, x: Array, g0: Value, scheme: str, space: Space, v: Array, h: float
 ) -> Array:

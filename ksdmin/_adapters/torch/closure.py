@@ -209,15 +209,8 @@ class ClosureProblem(CountingProblem):
     def curvature(self, x: Tensor, idx: Any) -> Product:
         """The product v -> Hv, or a difference of gradients."""
         if self._closure.calls_backward:
-
-            def gradient(at: Tensor) -> Tensor:
-                g: Tensor = self.value_and_gradient(at, idx)[1]
-                return g
-
             _, g0 = self._closure.value_and_gradient(x)
-            return differences.product(
-                gradient, x, g0, differences.OF_GRADIENTS, self._space.eps, self._space
-            )
+            return differences.product_of_gradients(self, x, idx, g0, self._space)
         product = self._closure.product(x)
 
         def counted(v: Tensor) -> Tensor:

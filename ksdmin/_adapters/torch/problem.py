@@ -195,14 +195,8 @@ class TorchProblem(TensorProblem):
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
         if not self._by_differences:
             return super().curvature(x, idx)
-
-        def gradient(at: Tensor) -> Tensor:
-            g: Tensor = self.value_and_gradient(at, idx)[1]
-            return g
-
-        x, space = x.clone(), self._space
-        scheme = differences.OF_GRADIENTS
-        return differences.product(gradient, x, gradient(x), scheme, space.eps, space)
+        g = self.value_and_gradient(x, idx)[1]
+        return differences.product_of_gradients(self, x.clone(), idx, g, self._space)
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
